@@ -1,0 +1,41 @@
+# Everything that people and CI do with this repository. Python and make are all that has to be there.
+.DEFAULT_GOAL := help
+.PHONY: help up down test bench lock generate
+PYTHON ?= python3
+STACK ?= mi300
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+help:  ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(INSTALLED)  ## run STACK (mi300) on this machine, with a sample of jobs
+	@$(VENV)/bin/gpufleet sandbox up $(STACK)
+
+down: $(INSTALLED)  ## end it
+	@$(VENV)/bin/gpufleet sandbox down $(STACK)
+
+test: $(INSTALLED)  ## run every test
+	@$(VENV)/bin/python -m pytest
+
+bench: $(INSTALLED)  ## measure what should be fast, side by side
+	@$(VENV)/bin/python -m tests.bench
+
+generate: $(INSTALLED)  ## write generated files again: schemas, tables, golden plans
+	@ACCEPT=1 $(VENV)/bin/python -m pytest -q -m generated
+
+lock: $(INSTALLED)  ## pin every dependency again, with hashes
+	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  pyproject.toml -o requirements.txt
+	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --extra sandbox --extra dev pyproject.toml -o requirements-dev.txt
+
+# Python writes what it compiled even where the environment says otherwise: without, every command starts a second later.
+$(INSTALLED): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "make: Python 3.11, 3.12 or 3.13 is needed, and $(PYTHON) is another; name one: make PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing the locked dependencies into $(VENV)"
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

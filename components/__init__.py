@@ -1,0 +1,24 @@
+"""Reusable components of a GPU CI cluster. What is named here is public."""
+
+from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
+from components.arc_controller import ArcController, ArcControllerArgs, ControllerServiceAccount
+from components.runner_project import ExistingSecret, GithubApp, GithubToken, RunnerProject, RunnerProjectArgs
+from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
+
+__all__ = [
+    "AmdGpuDevicePlugin",
+    "AmdGpuDevicePluginArgs",
+    "ArcController",
+    "ArcControllerArgs",
+    "ControllerServiceAccount",
+    "Docker",
+    "ExistingSecret",
+    "GithubApp",
+    "GithubToken",
+    "RunnerProject",
+    "RunnerProjectArgs",
+    "RunnerResources",
+    "RunnerScaleSet",
+    "RunnerScaleSetArgs",
+    "Volume",
+]

@@ -1,0 +1,151 @@
+"""The GitHub Actions Runner Controller (ARC): one per cluster, before any scale set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pulumi
+from pulumi_kubernetes.core.v1 import Namespace
+from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
+
+from components.chart import Chart
+
+ARC_REGISTRY = "oci://ghcr.io/actions/actions-runner-controller-charts"
+ARC_VERSION = "0.14.2"
+
+JOB_LABELS = ("organization", "repository")
+"""Labels of the listeners' job metrics. `job_name`, `job_workflow_ref` and `event_name` grow with every workflow and
+branch, so that a histogram never ends (actions/actions-runner-controller#3555); `name` and `namespace` are empty on
+job metrics (cmd/ghalistener/metrics/metrics.go at 0.14.2)."""
+
+SCALE_SET_LABELS = ("name", "namespace", "organization", "repository")
+"""Labels of the listeners' gauges: one series per scale set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerServiceAccount:
+    """The account that every scale set's manager role is bound to. Always given to the scale-set chart: left out,
+    the chart looks for the controller in the live cluster and fails where it is not there yet."""
+
+    name: str
+    """Name of the service account, `<release>-gha-rs-controller`."""
+    namespace: str
+    """Namespace of the controller."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArcControllerArgs:
+    """What the ARC controller needs to know."""
+
+    namespace: str = "arc-systems"
+    """Namespace of the controller and of every listener; created and owned by the component."""
+    release: str = "arc"
+    """Helm release name; the controller's service account is `<release>-gha-rs-controller`."""
+    version: str = ARC_VERSION
+    """Chart version of the controller, and of every scale set it manages: a controller deletes scale sets whose
+    minor version is not its own."""
+    chart_mirror: str | None = None
+    """Folder or registry to take the chart from instead of GitHub's registry."""
+    metrics: bool = True
+    """Expose Prometheus metrics of the controller and of the listeners."""
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    """Log level of the controller. The chart's own default is `debug`."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Further chart values, laid over the component's own."""
+
+
+class ArcController(pulumi.ComponentResource):
+    """The controller's namespace and its Helm release.
+
+    Owns the namespace, the release and, with the release, ARC's four CRDs. Scale sets depend on `ready`: only a
+    running controller removes their finalizers, so it has to outlive them.
+    """
+
+    ready: pulumi.Resource
+    """The release: depend on it for "the controller runs"."""
+    version: str
+    """Chart version that scale sets have to use as well."""
+    service_account: ControllerServiceAccount
+    """What the scale-set chart is told."""
+    chart_mirror: str | None
+    """Where scale sets take their chart from too."""
+    listener_metrics: dict[str, Any] | None
+    """Chart value `listenerMetrics` for scale sets, with bounded labels; None when metrics are off."""
+
+    def __init__(
+        self, name: str, args: ArcControllerArgs | None = None, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        args = args or ArcControllerArgs()
+        super().__init__("gpu-runners:index:ArcController", name, None, opts)
+        chart = Chart(
+            name="gha-runner-scale-set-controller",
+            registry=ARC_REGISTRY,
+            version=args.version,
+            mirror=args.chart_mirror,
+        )
+        namespace = Namespace(
+            f"{name}-namespace", metadata={"name": args.namespace}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self.ready = Release(
+            name,
+            ReleaseArgs(
+                name=args.release,
+                namespace=args.namespace,
+                chart=chart.reference,
+                repository_opts=chart.repository,
+                version=chart.version,
+                values=controller_values(args),
+                timeout=300,
+            ),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+        )
+        self.version = args.version
+        self.service_account = ControllerServiceAccount(
+            name=service_account_name(args.release), namespace=args.namespace
+        )
+        self.chart_mirror = args.chart_mirror
+        self.listener_metrics = listener_metrics() if args.metrics else None
+        self.register_outputs({"version": self.version, "namespace": args.namespace})
+
+
+def service_account_name(release: str) -> str:
+    """The name the chart gives its service account: the full name, which is the release's own when that already
+    contains the chart's short name (templates/_helpers.tpl of the controller chart)."""
+    return release if "gha-rs-controller" in release else f"{release}-gha-rs-controller"
+
+
+def controller_values(args: ArcControllerArgs) -> dict[str, Any]:
+    """Chart values of the controller. All three metrics addresses are given or none: with one missing the chart
+    starts the controller with metrics off."""
+    values: dict[str, Any] = {"flags": {"logLevel": args.log_level}}
+    if args.metrics:
+        values["metrics"] = {
+            "controllerManagerAddr": ":8080",
+            "listenerAddr": ":8080",
+            "listenerEndpoint": "/metrics",
+        }
+    return values | args.values
+
+
+def listener_metrics() -> dict[str, Any]:
+    """The scale-set chart's `listenerMetrics`: every metric of ARC 0.14, each with labels of bounded number.
+
+    Once the value is given, a metric that it does not list is not exposed at all; so all are listed
+    (cmd/ghalistener/metrics/metrics.go at 0.14.2). Buckets are seconds, up to the six hours of GitHub's job limit.
+    """
+    buckets = [5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600]
+    gauges = ("assigned_jobs", "running_jobs", "registered_runners", "busy_runners")
+    sizes = ("min_runners", "max_runners", "desired_runners", "idle_runners")
+    started, completed = [*JOB_LABELS], [*JOB_LABELS, "job_result"]
+    return {
+        "counters": {
+            "gha_started_jobs_total": {"labels": started},
+            "gha_completed_jobs_total": {"labels": completed},
+        },
+        "gauges": {f"gha_{gauge}": {"labels": [*SCALE_SET_LABELS]} for gauge in gauges + sizes},
+        "histograms": {
+            "gha_job_startup_duration_seconds": {"labels": started, "buckets": buckets},
+            "gha_job_execution_duration_seconds": {"labels": completed, "buckets": buckets},
+        },
+    }

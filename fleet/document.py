@@ -1,0 +1,133 @@
+"""The plan as a JSON document. Its schema is `fleet/preview.schema.json`, and people build on it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fleet.findings import Report
+from fleet.plan import RELEASE, Plan, Resource, shown
+from stacks.fault import dotted
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class ResourceDocument(_Part):
+    """One registration of the program."""
+
+    urn: str
+    """Identity: stack, project, types from the outermost parent down, name."""
+    type: str
+    """Type token."""
+    name: str
+    """Logical name."""
+    parent: str | None
+    """URN of the component it belongs to; null at the top."""
+    kind: Literal["component", "resource", "lookup", "provider"]
+    """`component` groups others, `lookup` exists already and is only read, `provider` leads to a cluster or cloud."""
+    provider: str | None
+    """URN of its provider."""
+    waits_for: list[str]
+    """URNs of what has to be there before it, and stays until it is gone."""
+    inputs: dict[str, Any]
+    """Inputs. A secret is `<secret>`, leaf by leaf; what only a provider can tell is `<unknown>`."""
+    options: dict[str, Any]
+    """Resource options that differ from their defaults."""
+    opaque: str | None
+    """What of it cannot be known before a provider runs; null when all is said."""
+
+
+class FindingDocument(_Part):
+    """Something to say about the stack."""
+
+    name: str
+    """Kind of finding; acknowledgements name it."""
+    severity: Literal["error", "warning", "note"]
+    """How bad it is."""
+    file: str
+    """Stack file."""
+    line: int | None
+    """Line in it, counted from 1."""
+    path: str
+    """Setting that it arises from."""
+    message: str
+    """What is so, why it matters, what to do."""
+
+
+class PlanDocument(_Part):
+    """What `pulumi up` would create for a stack of which nothing exists yet."""
+
+    schema_version: Literal[1] = Field(default=1)
+    """Version of this form."""
+    stack: str
+    """Name of the stack."""
+    resources: list[ResourceDocument]
+    """Registrations, sorted by URN."""
+    outputs: dict[str, Any]
+    """The stack's outputs."""
+    findings: list[FindingDocument]
+    """Open findings, in the order of the file."""
+
+
+def document(plan: Plan, report: Report) -> PlanDocument:
+    """The plan and its findings as a document."""
+    return PlanDocument(
+        stack=plan.stack,
+        resources=[_resource(resource) for resource in plan.resources],
+        outputs=shown(plan.exports),
+        findings=[
+            FindingDocument(
+                name=finding.name,
+                severity=finding.severity,
+                file=at.file,
+                line=at.line,
+                path=dotted(at.path),
+                message=finding.message,
+            )
+            for finding, at in report.open
+        ],
+    )
+
+
+def _resource(resource: Resource) -> ResourceDocument:
+    return ResourceDocument(
+        urn=resource.urn,
+        type=resource.type,
+        name=resource.name,
+        parent=resource.parent,
+        kind=_kind(resource),
+        provider=resource.provider,
+        waits_for=list(resource.depends_on),
+        inputs=shown(resource.inputs),
+        options=dict(resource.options),
+        opaque=opaque(resource),
+    )
+
+
+def _kind(resource: Resource) -> Literal["component", "resource", "lookup", "provider"]:
+    if resource.read_id is not None:
+        return "lookup"
+    if resource.type.startswith("pulumi:providers:"):
+        return "provider"
+    return "component" if resource.component else "resource"
+
+
+def opaque(resource: Resource) -> str | None:
+    """What of a resource cannot be known before a provider runs."""
+    if resource.type == RELEASE:
+        return "the chart's objects are known once Helm renders them"
+    if resource.component and not resource.type.startswith("gpu-runners:"):
+        return "its children are known once its provider makes them"
+    return None

@@ -1,0 +1,180 @@
+"""What is possible, but unwise or unfinished: findings, which a stack file can acknowledge for a time."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from stacks.fault import Fault, Path, dotted, nearest
+from stacks.load import missing_secret
+from stacks.settings import Settings
+from stacks.stack_file import StackFile
+
+Severity = Literal["error", "warning", "note"]
+"""`error`: `pulumi up` refuses, or jobs will not run. `warning`: it works, and is unwise. `note`: housekeeping."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to say about a stack."""
+
+    name: str
+    """What kind of finding it is; acknowledgements name it."""
+    severity: Severity
+    """How bad it is."""
+    path: Path
+    """The setting it arises from."""
+    message: str
+    """What is so, why it matters, what to do."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of one stack."""
+
+    open: tuple[tuple[Finding, Fault], ...]
+    """Findings that nobody has acknowledged, each with its place in the file."""
+    acknowledged: tuple[Finding, ...]
+    """Findings that somebody has, for a time."""
+
+    def lines(self) -> list[str]:
+        """One line for each open finding."""
+        return [
+            str(Fault(at.file, at.line, at.path, f"{finding.severity}: {finding.message} [{finding.name}]"))
+            for finding, at in self.open
+        ]
+
+
+def report(settings: Settings, file: StackFile, today: datetime.date) -> Report:
+    """The findings of a stack on a day: acknowledgements end."""
+    found = [finding for rule in RULES for finding in rule(settings, file)]
+    found += _unused_acknowledgements(settings, found)
+    acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
+    open_ = [finding for finding in found if finding not in acknowledged]
+    placed = [(finding, file.fault(finding.path, finding.message)) for finding in open_]
+    return Report(tuple(sorted(placed, key=lambda pair: (pair[1].line or 0, pair[0].name))), acknowledged)
+
+
+def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date) -> bool:
+    return any(
+        entry.finding == finding.name and entry.path in (None, dotted(finding.path)) and today <= entry.until
+        for entry in settings.acknowledged
+    )
+
+
+def _unused_acknowledgements(settings: Settings, found: list[Finding]) -> Iterator[Finding]:
+    for index, entry in enumerate(settings.acknowledged):
+        if any(entry.finding == finding.name and entry.path in (None, dotted(finding.path)) for finding in found):
+            continue
+        where: Path = ("acknowledged", index, "finding")
+        at = f" at {entry.path}" if entry.path else ""
+        hint = "remove it" if entry.finding in NAMES else nearest(entry.finding, NAMES)
+        yield Finding(
+            "unused-acknowledgement", "note", where, f"there is no finding '{entry.finding}'{at} to acknowledge; {hint}"
+        )
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
+
+
+def missing_secrets(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`missing-secret`"""
+    for key, asked in settings.secret_keys().items():
+        if key not in file.secrets:
+            yield Finding("missing-secret", "error", tuple(asked.split(".")), missing_secret(key))
+
+
+_MOVING_TAGS = re.compile(r"(.*:)?(latest|main|master|develop|dev|nightly|edge|stable)")
+
+
+def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`mutable-image`"""
+    for name, profile in settings.profiles.items():
+        images: dict[Path, str] = {
+            ("profiles", name, "image"): profile.image,
+            ("profiles", name, "docker", "image"): profile.docker.image,
+        }
+        for path, image in images.items():
+            tag = image.rpartition("/")[2]
+            if "@sha256:" not in image and (":" not in tag or _MOVING_TAGS.fullmatch(tag)):
+                yield Finding(
+                    "mutable-image",
+                    "warning",
+                    path,
+                    f"{image} can change under a running fleet: two runs of a job may differ, and a scale set that"
+                    " GitHub has retired for its old runner does not come back on a rebuilt image;"
+                    " name a version or a digest",
+                )
+
+
+def fixed_render_groups(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`fixed-render-group`"""
+    for name, profile in settings.profiles.items():
+        if profile.render_group is not None:
+            yield Finding(
+                "fixed-render-group",
+                "warning",
+                ("profiles", name, "renderGroup"),
+                f"group {profile.render_group} owns the GPUs' devices on hosts installed one way only; where it is"
+                " another, jobs see no GPU; check with: stat -c %g /dev/dri/renderD128",
+            )
+
+
+def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`shared-docker`"""
+    for label, runner in settings.runners.items():
+        devices = settings.pool(runner).accelerator.devices
+        if runner.docker and runner.gpus < devices:
+            yield Finding(
+                "shared-docker",
+                "warning",
+                ("runners", label, "docker"),
+                f"the Docker daemon is privileged and sees all {devices} GPUs of the node, not only its"
+                f" {runner.gpus}: a job that passes --device=/dev/dri uses its neighbours';"
+                " ask for whole nodes, or have jobs pass only what /etc/podinfo/gha-render-devices lists",
+            )
+
+
+def unlimited_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`unlimited-docker`"""
+    for label, runner in settings.runners.items():
+        if runner.docker:
+            yield Finding(
+                "unlimited-docker",
+                "note",
+                ("runners", label, "memory"),
+                f"containers that jobs start run under the Docker daemon, which has no limits: {runner.memory} is set"
+                " aside on the node, but does not bound them",
+            )
+
+
+def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`minimum-exceeds-pool`"""
+    for name, pool in settings.cluster.node_pools.items():
+        idle = [runner for runner in settings.runners.values() if settings.pool(runner) is pool]
+        asked = sum(runner.min * runner.gpus for runner in idle)
+        there = pool.accelerator.devices * len(pool.nodes)
+        if asked > there:
+            yield Finding(
+                "minimum-exceeds-pool",
+                "error",
+                ("cluster", "nodePools", name),
+                f"idle runners ask for {asked} GPUs and the pool has {there}: some stay pending for ever;"
+                " lower 'min' of its runners, or add nodes",
+            )
+
+
+RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
+    missing_secrets,
+    mutable_images,
+    fixed_render_groups,
+    shared_docker,
+    unlimited_docker,
+    minimum_exceeds_pool,
+)
+
+NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
+"""Names that an acknowledgement can give."""

@@ -1,0 +1,149 @@
+"""The plan for people: a tree of what would exist, Kubernetes manifests, or files."""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from fleet.document import PlanDocument, ResourceDocument, opaque
+from fleet.plan import RELEASE, Hidden, Plan, Release, shown
+from stacks.settings import Settings
+
+
+def tree(document: PlanDocument, settings: Settings) -> RenderableType:
+    """A tree of every resource, then what it gives the people who use the runners."""
+    children: dict[str | None, list[ResourceDocument]] = defaultdict(list)
+    for resource in document.resources:
+        children[resource.parent].append(resource)
+    names = {resource.urn: f"{_kind(resource)} {resource.name}" for resource in document.resources}
+    root = Tree(f"[bold]{escape(document.stack)}[/]", guide_style="dim")
+    _branch(root, None, children, names)
+    return Group(root, Text(), runners(settings))
+
+
+def _branch(
+    tree: Tree, urn: str | None, children: Mapping[str | None, list[ResourceDocument]], names: Mapping[str, str]
+) -> None:
+    for resource in children.get(urn, ()):
+        branch = tree.add(_line(resource, names))
+        _branch(branch, resource.urn, children, names)
+
+
+def _line(resource: ResourceDocument, names: Mapping[str, str]) -> str:
+    text = f"[bold]{escape(_kind(resource))}[/] {escape(resource.name)}"
+    if resource.kind == "lookup":
+        text += " [dim](exists already: looked up, never changed)[/]"
+    if resource.type == RELEASE:
+        chart = resource.inputs["chart"].split("/")[-1]
+        text += f" [dim]chart[/] {escape(chart)} {escape(resource.inputs['version'])}"
+    if resource.waits_for:
+        waits = ", ".join(sorted(names.get(urn, urn) for urn in resource.waits_for))
+        text += f" [dim]waits for[/] {escape(waits)}"
+    if resource.opaque:
+        text += f" [dim]({escape(resource.opaque)})[/]"
+    return text
+
+
+def _kind(resource: ResourceDocument) -> str:
+    """The last part of the type token, as people say it."""
+    kind = resource.type.split(":")[-1]
+    return f"{kind} provider" if resource.kind == "provider" else kind
+
+
+def runners(settings: Settings) -> Table:
+    """What each label gives a job."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("runs-on", "project", "GPUs", "CPU", "memory", "idle", "at most", "Docker"):
+        table.add_column(column, justify="left" if column in ("runs-on", "project") else "right", overflow="fold")
+    for label, runner in sorted(settings.runners.items()):
+        table.add_row(
+            label,
+            runner.project,
+            str(runner.gpus),
+            runner.cpu,
+            runner.memory,
+            str(runner.min),
+            str(runner.max),
+            "yes" if runner.docker else "no",
+        )
+    return table
+
+
+def manifests(plan: Plan) -> str:
+    """Kubernetes manifests of everything that the stack applies itself, then every chart's values as comments."""
+    documents = [_dumped(_readable(object_)) for object_ in _in_order(plan.objects())]
+    charts = [_commented(release) for release in plan.releases()]
+    return "---\n".join([*documents, *charts])
+
+
+def write(plan: Plan, document: PlanDocument, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes every manifest, every chart's values and the document as files below the folder.
+
+    Raises FileExistsError when the folder has something in it.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is not an empty folder; name a new one")
+    files = {f"objects/{_file_name(object_)}.yaml": _dumped(_readable(object_)) for object_ in plan.objects()}
+    for release in plan.releases():
+        files[f"charts/{release.namespace}.{release.name}.values.yaml"] = _dumped(shown(release.values))
+    files["plan.json"] = document.model_dump_json(indent=2) + "\n"
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return [folder / name for name in files]
+
+
+def _in_order(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Namespaces first, so that the whole can be applied from top to bottom."""
+    return sorted(objects, key=lambda object_: object_["kind"] != "Namespace")
+
+
+def _readable(object_: dict[str, Any]) -> Any:
+    """The object as a manifest that a server accepts: a hidden value is no base64, so it stands under `stringData`."""
+    if object_["kind"] != "Secret" or "data" not in object_:
+        return shown(object_)
+    hidden = {key: value for key, value in object_["data"].items() if isinstance(value, Hidden)}
+    plain = {
+        key: base64.b64decode(value).decode() for key, value in object_["data"].items() if not isinstance(value, Hidden)
+    }
+    rest = {key: value for key, value in object_.items() if key != "data"}
+    return shown(rest | {"stringData": plain | hidden})
+
+
+def _commented(release: Release) -> str:
+    what = f"Helm release {release.namespace}/{release.name}: chart {release.chart} {release.version}"
+    text = f"{what}\n{opaque(release.resource)}; its values:\n{_dumped(shown(release.values))}"
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def _file_name(object_: dict[str, Any]) -> str:
+    metadata = object_["metadata"]
+    return ".".join(filter(None, (object_["kind"].lower(), metadata.get("namespace"), metadata["name"])))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Scripts as blocks, nothing as an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def _dumped(value: Any) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)

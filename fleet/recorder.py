@@ -1,0 +1,242 @@
+"""Runs a stack's program, unmodified, against a monitor that records what it registers.
+
+The monitor stands in for Pulumi's engine: no state, no providers, no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import runpy
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import yaml
+from google.protobuf import empty_pb2, struct_pb2
+from pulumi.runtime import mocks, settings
+from pulumi.runtime.proto import resource_pb2
+from pulumi.runtime.stack import run_in_stack
+
+from fleet.plan import UNKNOWN, Hidden, Plan, Resource
+
+# How Pulumi's protocol writes what plain data cannot hold (sdk/proto and sdk/go/common/resource in pulumi/pulumi).
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+_SECRET = "1b47061264138c4ac30d75fd1eb44270"
+_UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+
+_STACK = "pulumi:pulumi:Stack"
+
+
+class RecordingError(Exception):
+    """The program registered something that no stack of this project may have."""
+
+
+def record(
+    root: pathlib.Path,
+    stack: str,
+    values: Mapping[str, Any],
+    *,
+    secrets: Mapping[str, str],
+    unknown_outputs: bool = True,
+) -> Plan:
+    """The plan of the program of the Pulumi project in `root`.
+
+    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt. With
+    `unknown_outputs` no resource has outputs yet, as in the preview of a new stack; without, each one's outputs are its
+    inputs.
+
+    Raises RecordingError for a resource without an explicit provider, or two resources with one URN; and whatever the
+    program itself raises, pulumi.RunError among it.
+    """
+    project = yaml.safe_load((root / "Pulumi.yaml").read_text())
+    monitor = _Monitor(unknown_outputs)
+    # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
+    os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "true"
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        settings.reset_options()
+        pulumi.runtime.set_all_config(
+            {**{key: _text(value) for key, value in values.items()}, **secrets}, secret_keys=list(secrets)
+        )
+        settings.configure(
+            mocks.MockSettings(  # type: ignore[no-untyped-call]
+                monitor=monitor,
+                monitor_features=monitor.features(),
+                engine=mocks.MockEngine(None),
+                project=project["name"],
+                stack=stack,
+                dry_run=unknown_outputs,
+                organization="organization",
+                callbacks=None,
+            )
+        )
+        main = root / project.get("main", "__main__.py")
+        loop.run_until_complete(run_in_stack(lambda: _run(main)))
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+    return monitor.plan(stack)
+
+
+def _run(main: pathlib.Path) -> None:
+    runpy.run_path(str(main), run_name="__main__")
+
+
+def _text(value: Any) -> str:
+    """A configuration value as the engine hands it to a program: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+class _Monitor(mocks.MockMonitor):
+    """Keeps whole requests; the SDK's own mock monitor hands on only type, name and inputs."""
+
+    def __init__(self, unknown_outputs: bool) -> None:
+        super().__init__(_NoMocks())
+        self._unknown_outputs = unknown_outputs
+        self._requests: dict[str, Any] = {}
+        self._outputs: dict[str, Mapping[str, Any]] = {}
+        self._stack_urn = ""
+        # Requests arrive on the threads of an executor.
+        self._lock = threading.Lock()
+
+    def features(self) -> set[Any]:
+        """What the engine that this monitor stands for can do."""
+        return set(self.GetDeploymentInfo(empty_pb2.Empty()).supportedFeatures)  # type: ignore[no-untyped-call]
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802  (the service's own name)
+        urn = self._keep(request)
+        known = not self._unknown_outputs and request.type != _STACK
+        return resource_pb2.RegisterResourceResponse(
+            urn=urn,
+            id=f"{request.name}-id" if known and request.custom else "",
+            object=request.object if known else struct_pb2.Struct(),
+        )
+
+    def ReadResource(self, request: Any) -> Any:  # noqa: N802
+        urn = self._keep(request)
+        return resource_pb2.ReadResourceResponse(urn=urn, properties=request.properties)
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
+        with self._lock:
+            self._outputs[request.urn] = _decoded_map(request.outputs)
+        return empty_pb2.Empty()
+
+    def _keep(self, request: Any) -> str:
+        urn: str = self.make_urn(request.parent, request.type, request.name)
+        custom = isinstance(request, resource_pb2.ReadResourceRequest) or request.custom
+        if custom and not request.provider and not request.type.startswith("pulumi:"):
+            raise RecordingError(f"{urn} has no explicit provider: it would go to whatever the environment points at")
+        with self._lock:
+            if urn in self._requests:
+                raise RecordingError(f"two resources have the URN {urn}")
+            self._requests[urn] = request
+            if request.type == _STACK:
+                self._stack_urn = urn
+        return urn
+
+    def make_urn(self, parent: str, type_: str, name: str) -> str:
+        """The URN as the engine makes it: with the types of all ancestors, where the SDK's mock keeps one."""
+        types = type_
+        if parent and parent.split("::")[2] != _STACK:
+            types = f"{parent.split('::')[2]}${type_}"
+        return f"urn:pulumi:{settings.get_stack()}::{settings.get_project()}::{types}::{name}"
+
+    def plan(self, stack: str) -> Plan:
+        resources = [
+            _resource(urn, request, self._stack_urn, self._outputs.get(urn))
+            for urn, request in self._requests.items()
+            if urn != self._stack_urn
+        ]
+        return Plan(
+            stack=stack,
+            resources=tuple(sorted(resources, key=lambda resource: resource.urn)),
+            exports=self._outputs.get(self._stack_urn, {}),
+        )
+
+
+class _NoMocks(mocks.Mocks):
+    """No provider function can be called offline; a program that calls one is told so."""
+
+    def call(self, args: mocks.MockCallArgs) -> Any:
+        raise RecordingError(f"the program calls {args.token}, which only a provider can answer")
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> Any:
+        raise NotImplementedError
+
+
+def _resource(urn: str, request: Any, stack_urn: str, outputs: Mapping[str, Any] | None) -> Resource:
+    read = isinstance(request, resource_pb2.ReadResourceRequest)
+    return Resource(
+        urn=urn,
+        type=request.type,
+        name=request.name,
+        parent=request.parent if request.parent != stack_urn else None,
+        component=not read and not request.custom,
+        read_id=request.id if read else None,
+        provider=request.provider.rpartition("::")[0] or None,
+        depends_on=tuple(sorted(request.dependencies)),
+        inputs=_decoded_map(request.properties if read else request.object),
+        options={} if read else _options(request),
+        outputs=outputs,
+    )
+
+
+def _options(request: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for field, name in (
+        ("protect", "protect"),
+        ("retainOnDelete", "retainOnDelete"),
+        ("deleteBeforeReplace", "deleteBeforeReplace"),
+        ("deletedWith", "deletedWith"),
+        ("importId", "import"),
+    ):
+        if getattr(request, field):
+            options[name] = getattr(request, field)
+    for field in ("ignoreChanges", "replaceOnChanges"):
+        if getattr(request, field):
+            options[field] = sorted(getattr(request, field))
+    # Aliases with a type alone are the SDK's own, for objects whose API version has changed.
+    aliases = [alias.urn or alias.spec.name for alias in request.aliases if alias.urn or alias.spec.name]
+    if aliases:
+        options["aliases"] = aliases
+    timeouts = request.customTimeouts
+    given = {name: getattr(timeouts, name) for name in ("create", "update", "delete") if getattr(timeouts, name)}
+    return options | ({"customTimeouts": given} if given else {})
+
+
+def _decoded_map(struct: struct_pb2.Struct) -> dict[str, Any]:
+    return {key: _decoded(value) for key, value in sorted(struct.fields.items())}
+
+
+def _decoded(value: struct_pb2.Value) -> Any:
+    """A value of a request as plain data: whole numbers as integers, secrets and unknown values among the leaves."""
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return UNKNOWN if value.string_value == _UNKNOWN_TEXT else value.string_value
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            fields = value.struct_value.fields
+            if _SIGNATURE in fields and fields[_SIGNATURE].string_value == _SECRET:
+                return _hidden(_decoded(fields["value"]))
+            return _decoded_map(value.struct_value)
+        case "list_value":
+            return [_decoded(item) for item in value.list_value.values]
+    return None
+
+
+def _hidden(value: Any) -> Any:
+    """A secret, pushed down to its leaves: one secret must not hide a whole map."""
+    if isinstance(value, dict):
+        return {key: _hidden(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return value if isinstance(value, Hidden) or value is UNKNOWN else Hidden(value)

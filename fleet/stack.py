@@ -1,0 +1,55 @@
+"""A stack of the Pulumi project in a folder: its file, its settings and its plan."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+
+from fleet.plan import Plan
+from fleet.recorder import record
+from stacks import load
+from stacks.fault import PROJECT
+from stacks.settings import Settings
+from stacks.stack_file import StackFile
+
+STAND_IN = "stand-in"
+"""What every secret of a stack is, as long as nobody has decrypted it."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack whose settings are sound."""
+
+    root: pathlib.Path
+    """Folder of the Pulumi project."""
+    file: StackFile
+    """The stack file."""
+    settings: Settings
+    """What it says."""
+
+    @property
+    def name(self) -> str:
+        return self.file.stack
+
+    def plan(self, *, unknown_outputs: bool = True) -> Plan:
+        """What the stack's program registers, with stand-ins for its secrets."""
+        values = {f"{PROJECT}:{key}": value for key, value in self.file.values.items()}
+        secrets = {f"{PROJECT}:{key}": STAND_IN for key in self.settings.secret_keys()}
+        return record(
+            self.root,
+            self.name,
+            {**self.file.foreign, **values},
+            secrets=secrets,
+            unknown_outputs=unknown_outputs,
+        )
+
+
+def read(root: pathlib.Path, name: str) -> Stack:
+    """The stack of that name. Raises stacks.fault.InvalidSettings."""
+    settings, file = load.from_file(root / f"Pulumi.{name}.yaml")
+    return Stack(root, file, settings)
+
+
+def names(root: pathlib.Path) -> list[str]:
+    """Names of the stacks whose files lie in the folder, sorted."""
+    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in root.glob("Pulumi.*.yaml"))

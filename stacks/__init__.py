@@ -1,0 +1,1 @@
+"""One program for every environment: a stack file's settings, turned into components."""

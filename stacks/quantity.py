@@ -1,0 +1,34 @@
+"""Kubernetes quantities: `40000m`, `450000Mi`, `100G`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_SUFFIXES = {"m": Decimal("0.001"), "": Decimal(1)}
+_SUFFIXES |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
+_SUFFIXES |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+
+_QUANTITY = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<suffix>m|[kMGTPE]|[KMGTPE]i|)")
+
+
+def parse(text: str) -> Decimal:
+    """A quantity's value in its base unit: cores, or bytes.
+
+    Raises ValueError for text that is no quantity. Exponents (`1e3`) and negative numbers are quantities to
+    Kubernetes, but never meant in a stack file.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a Kubernetes quantity")
+    return Decimal(match["number"]) * _SUFFIXES[match["suffix"]]
+
+
+def gibibytes(size: Decimal) -> str:
+    """Bytes in the unit that people compare memory in: `439.5Gi`."""
+    return f"{(size / 1024**3).quantize(Decimal('0.1')):f}".removesuffix(".0") + "Gi"
+
+
+def cores(number: Decimal) -> str:
+    """Cores, without trailing zeros: `47.5`."""
+    return f"{number.normalize():f}"
