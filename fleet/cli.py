@@ -9,7 +9,11 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from fleet.findings import Report
+    from sandbox.report import State
 
 OK, FINDINGS, INVALID = 0, 1, 2
 """Exit codes: nothing to say, findings, invalid input."""
@@ -146,14 +150,79 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if report.open else OK
 
 
-def _counted(report: object) -> str:
-    from fleet.findings import Report
-
-    assert isinstance(report, Report)
+def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
     return text + (f", {borne} acknowledged" if borne else "")
 
 
 def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from sandbox.errors import SandboxError
+
+    try:
+        return _SANDBOX[arguments.action](root, arguments)
+    except SandboxError as error:
+        for line in error.lines:
+            print(f"gpufleet: {line}", file=sys.stderr)
+        return INVALID
+
+
+def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import findings, preview, stack
+    from fleet.document import document
+    from fleet.terminal import console
+
+    running = stack.read(root, arguments.stack)
+    plan = running.plan()
+    report_ = findings.report(running.settings, running.file, datetime.date.today())
+    console().print(preview.tree(document(plan, report_), running.settings))
+    sys.stdout.flush()
+
+    from sandbox import lifecycle, report
+
+    state, mix, changed = lifecycle.up(running, plan, arguments.binaries, arguments.jobs)
+    console().print()
+    console().print(report.tables(state, running.settings, plan, mix))
+    print(f"\n{changed}: {_summary(state)}")
+    return FINDINGS if state.pending else OK
+
+
+def _summary(state: State) -> str:
+    runners = f"{state.running} runner pod{'s' * (state.running != 1)} running"
+    return f"{runners}, {state.pending} pending" if state.pending else runners
+
+
+def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import stack
+    from fleet.terminal import console
+    from sandbox import lifecycle, report
+
+    running = stack.read(root, arguments.stack)
+    state, mix = lifecycle.status(running)
+    console().print(report.tables(state, running.settings, running.plan(), mix))
+    print(f"\n{_summary(state)}")
+    return FINDINGS if state.pending else OK
+
+
+def _sandbox_down(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from sandbox import lifecycle
+
+    ended = lifecycle.down(root, arguments.stack)
+    print(f"the sandbox of {arguments.stack} {'is gone' if ended else 'was not up: nothing to do'}")
+    return OK
+
+
+def _sandbox_kubeconfig(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import stack
+    from sandbox import lifecycle
+
+    print(lifecycle.running(stack.read(root, arguments.stack)).kubeconfig)
+    return OK
+
+
+_SANDBOX = {
+    "up": _sandbox_up,
+    "status": _sandbox_status,
+    "down": _sandbox_down,
+    "kubeconfig": _sandbox_kubeconfig,
+}

