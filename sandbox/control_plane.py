@@ -279,7 +279,7 @@ class ControlPlane:
         }
         command = [kwokctl, "--name", self.name, *arguments]
         log = self.directory / "kwokctl.log"
-        return processes.run(command, log=log, env=environment, tick=self._none_ended)
+        return processes.run(command, log=log, env=environment, umask=0o077, tick=self._none_ended)
 
     def _none_ended(self) -> bool:
         """Whether every process that kwokctl wrote down is alive."""

@@ -34,13 +34,14 @@ def run(
     log: Path,
     env: Mapping[str, str],
     cwd: Path | None = None,
+    umask: int = -1,
     tick: Callable[[], bool] | None = None,
 ) -> int:
     """Run a command to its end, its output in the file `log`, and return its exit status.
 
     The child never outlives us: it is the leader of a process group that is killed when we leave by Ctrl-C,
-    SIGTERM or any exception, and the kernel kills it when we are killed outright. Files it makes are private
-    (umask 077). `tick` is called ten times a second while it runs; when it returns False the child is killed
+    SIGTERM or any exception, and the kernel kills it when we are killed outright. `umask` is the child's, -1
+    leaves ours. `tick` is called ten times a second while it runs; when it returns False the child is killed
     and the status is negative.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,7 @@ def run(
             cwd=cwd,
             env=dict(env),
             process_group=0,
-            umask=0o077,
+            umask=umask,
             preexec_fn=_end_with_parent,
         )
         try:

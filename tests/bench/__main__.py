@@ -1,0 +1,26 @@
+"""The numbers that matter, measured on this machine: `make bench`, or `python -m tests.bench preview` for a part.
+
+Machines are noisy. What is compared runs in turn, and medians and ratios are printed; no test depends on them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench import preview, sandbox
+
+PARTS = {"preview": preview.measure, "sandbox": sandbox.measure}
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(PARTS)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    for name in names:
+        PARTS[name]()
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,51 @@
+"""Wall time and memory of whole processes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process, from start to end."""
+
+    seconds: float
+    mebibytes: float
+    """Largest resident set of the process."""
+
+
+def run(command: Sequence[str], cwd: str | None = None) -> Run:
+    """Runs a command, its output thrown away. Any exit code counts: findings are not a failure here."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return Run(time.perf_counter() - began, usage.ru_maxrss / 1024)
+
+
+def in_turn(commands: dict[str, Sequence[str]], rounds: int, cwd: str | None = None) -> dict[str, list[Run]]:
+    """Every command once a round, after one round that does not count: a drift of the machine meets all alike."""
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, command in commands.items():
+            one = run(command, cwd)
+            if number:
+                runs[name].append(one)
+    return runs
+
+
+def median(runs: Sequence[Run]) -> float:
+    """Median wall time in seconds."""
+    return statistics.median(one.seconds for one in runs)
+
+
+def ratio(runs: Sequence[Run], base: Sequence[Run]) -> float:
+    """Median of the ratios, round by round."""
+    return statistics.median(one.seconds / other.seconds for one, other in zip(runs, base, strict=True))
