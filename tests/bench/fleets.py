@@ -21,7 +21,9 @@ def project(folder: pathlib.Path, *, runners: int, nodes: int = 3, maximum: int 
     config: dict[str, Any] = content["config"]
     pool = config["gpu-runners:cluster"]["nodePools"]["mi300x"]
     first = next(iter(pool["nodes"].values()))
-    pool["nodes"] = {f"mi300x-{n}": {**first, "address": f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"} for n in range(nodes)}
+    pool["nodes"] = {
+        f"mi300x-{n}": {**first, "address": f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"} for n in range(nodes)
+    }
     template = config["gpu-runners:runners"]["linux-mi300-gpu-2"] | {"min": 0, "max": maximum}
     config["gpu-runners:runners"] = {f"linux-mi300-gpu-2-{n}": copy.deepcopy(template) for n in range(runners)}
     (folder / "Pulumi.mi300.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

@@ -21,7 +21,9 @@ GPUFLEET = str(pathlib.Path(sys.executable).with_name("gpufleet"))
 def measure() -> None:
     """Prints both tables. Builds the binaries first when they are not there."""
     there = binaries.find()
-    table = Table("nodes", "runner pods", "from nothing, s", "already up, s", "MiB resident", title="sandbox up", box=None)
+    table = Table(
+        "nodes", "runner pods", "from nothing, s", "already up, s", "MiB resident", title="sandbox up", box=None
+    )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(pathlib.Path(folder, "state"))
         for nodes, labels, maximum in ((3, 2, 4), (100, 100, 4), (300, 300, 4), (1000, 1000, 4)):
