@@ -71,6 +71,8 @@ class Release:
     """Chart reference or name."""
     version: str
     """Chart version."""
+    repository: str | None
+    """Chart repository that a bare chart name is looked up in; None for an OCI reference or a file."""
     values: Mapping[str, Any]
     """Chart values."""
 
@@ -116,6 +118,7 @@ class Plan:
                 namespace=resource.inputs["namespace"],
                 chart=resource.inputs["chart"],
                 version=resource.inputs["version"],
+                repository=resource.inputs.get("repositoryOpts", {}).get("repo"),
                 values=resource.inputs.get("values", {}),
             )
             for resource in self.owned()

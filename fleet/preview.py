@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import pathlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from fleet.document import PlanDocument, ResourceDocument, opaque
-from fleet.plan import RELEASE, Hidden, Plan, Release, shown
+from fleet.plan import RELEASE, Hidden, Plan, Release, Unknown, shown
 from stacks.settings import Settings
 
 
@@ -80,10 +80,12 @@ def runners(settings: Settings) -> Table:
 
 
 def manifests(plan: Plan) -> str:
-    """Kubernetes manifests of everything that the stack applies itself, then every chart's values as comments."""
+    """Kubernetes manifests of everything that the stack applies itself; then, as comments, what has to be there already
+    and every chart's values."""
     documents = [_dumped(_readable(object_)) for object_ in _in_order(plan.objects())]
-    charts = [_commented(release) for release in plan.releases()]
-    return "---\n".join([*documents, *charts])
+    comments = [_expected(object_) for object_ in plan.expected_objects()]
+    comments += [_chart(release) for release in plan.releases()]
+    return "\n".join(["---\n".join(documents), *map(_commented, comments)])
 
 
 def write(plan: Plan, document: PlanDocument, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -110,20 +112,30 @@ def _in_order(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _readable(object_: dict[str, Any]) -> Any:
-    """The object as a manifest that a server accepts: a hidden value is no base64, so it stands under `stringData`."""
-    if object_["kind"] != "Secret" or "data" not in object_:
+    """The object as a manifest that a server accepts: what is hidden or unknown is no base64, so it stands under
+    `stringData`."""
+    data = object_.get("data")
+    if object_["kind"] != "Secret" or not isinstance(data, Mapping):
         return shown(object_)
-    hidden = {key: value for key, value in object_["data"].items() if isinstance(value, Hidden)}
-    plain = {
-        key: base64.b64decode(value).decode() for key, value in object_["data"].items() if not isinstance(value, Hidden)
-    }
-    rest = {key: value for key, value in object_.items() if key != "data"}
-    return shown(rest | {"stringData": plain | hidden})
+    unreadable = {key: value for key, value in data.items() if isinstance(value, Hidden | Unknown)}
+    readable = {key: value for key, value in data.items() if key not in unreadable}
+    rest = {key: value for key, value in object_.items() if key != "data"} | ({"data": readable} if readable else {})
+    return shown(rest | {"stringData": {**object_.get("stringData", {}), **unreadable}})
 
 
-def _commented(release: Release) -> str:
-    what = f"Helm release {release.namespace}/{release.name}: chart {release.chart} {release.version}"
-    text = f"{what}\n{opaque(release.resource)}; its values:\n{_dumped(shown(release.values))}"
+def _expected(object_: dict[str, Any]) -> str:
+    metadata = object_["metadata"]
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    return f"{object_['kind']} {name} exists already: looked up, never changed"
+
+
+def _chart(release: Release) -> str:
+    source = f" from {release.repository}" if release.repository else ""
+    what = f"Helm release {release.namespace}/{release.name}: chart {release.chart} {release.version}{source}"
+    return f"{what}\n{opaque(release.resource)}; its values:\n{_dumped(shown(release.values))}"
+
+
+def _commented(text: str) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
@@ -139,10 +151,16 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+_NO_TEXT_ELSEWHERE = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|[yYnN]")
+"""Text that PyYAML would leave bare, and that kubectl's parser reads as a number or a truth value: 1e3, 0o17, y."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else "'" if _NO_TEXT_ELSEWHERE.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _dumped(value: Any) -> str:

@@ -6,13 +6,15 @@ The monitor stands in for Pulumi's engine: no state, no providers, no network.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
 import runpy
+import sys
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import pulumi
 import yaml
@@ -32,7 +34,7 @@ _STACK = "pulumi:pulumi:Stack"
 
 
 class RecordingError(Exception):
-    """The program registered something that no stack of this project may have."""
+    """The program does what no stack of this project may do, or what only the engine could answer."""
 
 
 def record(
@@ -45,46 +47,72 @@ def record(
 ) -> Plan:
     """The plan of the program of the Pulumi project in `root`.
 
-    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt. With
-    `unknown_outputs` no resource has outputs yet, as in the preview of a new stack; without, each one's outputs are its
-    inputs.
-
-    Raises RecordingError for a resource without an explicit provider, or two resources with one URN; and whatever the
-    program itself raises, pulumi.RunError among it.
+    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt. Raises
+    what `record_program` raises.
     """
     project = yaml.safe_load((root / "Pulumi.yaml").read_text())
-    monitor = _Monitor(unknown_outputs)
-    # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
-    os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "true"
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
+    main = root / project.get("main", "__main__.py")
+
+    def program() -> None:
+        runpy.run_path(str(main), run_name="__main__")
+
+    return record_program(
+        program,
+        project=project["name"],
+        stack=stack,
+        values=values,
+        secrets=secrets,
+        unknown_outputs=unknown_outputs,
+    )
+
+
+def record_program(
+    program: Callable[[], None],
+    *,
+    project: str,
+    stack: str,
+    values: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    unknown_outputs: bool = True,
+) -> Plan:
+    """The plan of a program that is a function.
+
+    With `unknown_outputs` no resource has outputs yet, as in the preview of a new stack; without, each one's outputs
+    are its inputs.
+
+    Raises RecordingError for a resource without an explicit provider, two resources with one URN, a transform, or a
+    call of a provider's function; and whatever the program itself raises, pulumi.RunError among it.
+    """
+    monitor = _Monitor(project, stack, unknown_outputs)
+    config = {key: _text(value) for key, value in (values or {}).items()} | dict(secrets or {})
+
+    async def recording() -> None:
+        # The first failure is raised; asyncio would print each of those that follow from it.
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         settings.reset_options()
-        pulumi.runtime.set_all_config(
-            {**{key: _text(value) for key, value in values.items()}, **secrets}, secret_keys=list(secrets)
-        )
-        settings.configure(
-            mocks.MockSettings(  # type: ignore[no-untyped-call]
-                monitor=monitor,
-                monitor_features=monitor.features(),
-                engine=mocks.MockEngine(None),
-                project=project["name"],
-                stack=stack,
-                dry_run=unknown_outputs,
-                organization="organization",
-                callbacks=None,
-            )
-        )
-        main = root / project.get("main", "__main__.py")
-        loop.run_until_complete(run_in_stack(lambda: _run(main)))
+        pulumi.runtime.set_all_config(config, secret_keys=list(secrets or {}))
+        settings.configure(monitor.settings())
+        await run_in_stack(program)
+
+    # The SDK keeps settings and configuration in context variables, so that they end with the loop's context.
+    with _surroundings():
+        asyncio.run(recording())
+    return monitor.plan()
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """What a program sees of its process, and what it changes there, taken back afterwards."""
+    path, name = list(sys.path), "PULUMI_ERROR_OUTPUT_STRING"
+    before = os.environ.get(name)
+    # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
+    os.environ[name] = "true"
+    try:
+        yield
     finally:
-        loop.close()
-        asyncio.set_event_loop(None)
-    return monitor.plan(stack)
-
-
-def _run(main: pathlib.Path) -> None:
-    runpy.run_path(str(main), run_name="__main__")
+        sys.path[:] = path
+        del os.environ[name]
+        os.environ.update({name: before} if before is not None else {})
 
 
 def _text(value: Any) -> str:
@@ -95,8 +123,9 @@ def _text(value: Any) -> str:
 class _Monitor(mocks.MockMonitor):
     """Keeps whole requests; the SDK's own mock monitor hands on only type, name and inputs."""
 
-    def __init__(self, unknown_outputs: bool) -> None:
+    def __init__(self, project: str, stack: str, unknown_outputs: bool) -> None:
         super().__init__(_NoMocks())
+        self._project, self._stack = project, stack
         self._unknown_outputs = unknown_outputs
         self._requests: dict[str, Any] = {}
         self._outputs: dict[str, Mapping[str, Any]] = {}
@@ -104,9 +133,19 @@ class _Monitor(mocks.MockMonitor):
         # Requests arrive on the threads of an executor.
         self._lock = threading.Lock()
 
-    def features(self) -> set[Any]:
-        """What the engine that this monitor stands for can do."""
-        return set(self.GetDeploymentInfo(empty_pb2.Empty()).supportedFeatures)  # type: ignore[no-untyped-call]
+    def settings(self) -> mocks.MockSettings:
+        """The SDK's settings under which a program talks to this monitor."""
+        features = self.GetDeploymentInfo(empty_pb2.Empty()).supportedFeatures  # type: ignore[no-untyped-call]
+        return mocks.MockSettings(  # type: ignore[no-untyped-call]
+            monitor=self,
+            monitor_features=set(features),
+            engine=mocks.MockEngine(None),
+            project=self._project,
+            stack=self._stack,
+            dry_run=self._unknown_outputs,
+            organization="organization",
+            callbacks=None,
+        )
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802  (the service's own name)
         urn = self._keep(request)
@@ -119,17 +158,33 @@ class _Monitor(mocks.MockMonitor):
 
     def ReadResource(self, request: Any) -> Any:  # noqa: N802
         urn = self._keep(request)
-        return resource_pb2.ReadResourceResponse(urn=urn, properties=request.properties)
+        known = not self._unknown_outputs
+        return resource_pb2.ReadResourceResponse(
+            urn=urn, id=request.id if known else "", properties=request.properties if known else struct_pb2.Struct()
+        )
 
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
         with self._lock:
             self._outputs[request.urn] = _decoded_map(request.outputs)
         return empty_pb2.Empty()
 
+    def Invoke(self, request: Any) -> NoReturn:  # noqa: N802
+        raise RecordingError(f"the program calls {request.tok}, which only a provider can answer")
+
+    def Call(self, request: Any) -> NoReturn:  # noqa: N802
+        raise RecordingError(f"the program calls {request.tok}, which only a provider can answer")
+
+    def ExistsResource(self, request: Any) -> NoReturn:  # noqa: N802
+        raise RecordingError(f"the program asks whether {request.type} {request.id} exists, which only a cloud can say")
+
+    def RegisterStackTransform(self, request: Any) -> NoReturn:  # noqa: N802
+        raise RecordingError("the program registers a transform, which only the engine runs: the plan would be wrong")
+
     def _keep(self, request: Any) -> str:
         urn: str = self.make_urn(request.parent, request.type, request.name)
-        custom = isinstance(request, resource_pb2.ReadResourceRequest) or request.custom
-        if custom and not request.provider and not request.type.startswith("pulumi:"):
+        if getattr(request, "transforms", None):
+            raise RecordingError(f"{urn} has a transform, which only the engine runs: the plan would be wrong")
+        if _lacks_provider(request):
             raise RecordingError(f"{urn} has no explicit provider: it would go to whatever the environment points at")
         with self._lock:
             if urn in self._requests:
@@ -144,29 +199,39 @@ class _Monitor(mocks.MockMonitor):
         types = type_
         if parent and parent.split("::")[2] != _STACK:
             types = f"{parent.split('::')[2]}${type_}"
-        return f"urn:pulumi:{settings.get_stack()}::{settings.get_project()}::{types}::{name}"
+        return f"urn:pulumi:{self._stack}::{self._project}::{types}::{name}"
 
-    def plan(self, stack: str) -> Plan:
+    def plan(self) -> Plan:
+        """What has been registered."""
         resources = [
             _resource(urn, request, self._stack_urn, self._outputs.get(urn))
             for urn, request in self._requests.items()
             if urn != self._stack_urn
         ]
         return Plan(
-            stack=stack,
+            stack=self._stack,
             resources=tuple(sorted(resources, key=lambda resource: resource.urn)),
             exports=self._outputs.get(self._stack_urn, {}),
         )
 
 
 class _NoMocks(mocks.Mocks):
-    """No provider function can be called offline; a program that calls one is told so."""
+    """The SDK's mock monitor wants mocks; whatever would ask them is answered or refused before it gets there."""
 
-    def call(self, args: mocks.MockCallArgs) -> Any:
-        raise RecordingError(f"the program calls {args.token}, which only a provider can answer")
-
-    def new_resource(self, args: mocks.MockResourceArgs) -> Any:
+    def call(self, args: mocks.MockCallArgs) -> NoReturn:
         raise NotImplementedError
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> NoReturn:
+        raise NotImplementedError
+
+
+def _lacks_provider(request: Any) -> bool:
+    """Whether the engine would choose the provider: of an object, or of a component that a provider makes."""
+    if request.type.startswith("pulumi:") or request.provider:
+        return False
+    if isinstance(request, resource_pb2.ReadResourceRequest) or request.custom:
+        return True
+    return request.remote and request.type.partition(":")[0] not in request.providers
 
 
 def _resource(urn: str, request: Any, stack_urn: str, outputs: Mapping[str, Any] | None) -> Resource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +14,17 @@ PROJECT = "gpu-runners"
 
 Path = tuple[str | int, ...]
 """Where in the stack file: the configuration key without its namespace, then keys and indices."""
+
+_LONGEST = 80
+"""Characters of a value or a key in a message; names and labels that are allowed are shorter."""
+
+_SECRET = re.compile(
+    r"(gh[opusr]_|github_pat_)[A-Za-z0-9_]{8,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
+    r"|(?<=://)[^/\s@]*:[^/\s@]*(?=@)",
+    re.DOTALL,
+)
+"""GitHub's tokens, private keys, and passwords in URLs."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +57,63 @@ def dotted(path: Sequence[str | int]) -> str:
     """`runners.linux-mi300-gpu-2.volumes[0].name`"""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        text += f"[{part}]" if isinstance(part, int) else f".{_key(part)}"
     return text.removeprefix(".")
 
 
+def _key(part: str) -> str:
+    """A key as it stands, unless it is empty, has spaces or cannot be printed."""
+    plain = part and part.isprintable() and " " not in part and len(part) <= _LONGEST
+    return hushed(part) if plain else quoted(part)
+
+
 def quoted(value: Any) -> str:
-    """A value as it may stand in a message: short, and on one line."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """A value as it may stand in a message: short, on one line, and without secrets."""
+    text = hushed(json.dumps(_shallow(value), default=str, ensure_ascii=False))
+    text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _shallow(value: Any, depth: int = 2) -> Any:
+    """As much of a value as a message has room for: aliases can make it larger than memory."""
+    if isinstance(value, dict):
+        return {str(key): _shallow(item, depth - 1) for key, item in [*value.items()][:5]} if depth else "..."
+    if isinstance(value, list | tuple):
+        return [_shallow(item, depth - 1) for item in value[:10]] if depth else "..."
+    return value
+
+
+def hushed(text: str) -> str:
+    """The text with `<secret>` where it holds what looks like a secret."""
+    return _SECRET.sub("<secret>", text)
+
+
+def holds_secret(text: str) -> bool:
+    """Whether the text holds what looks like a secret."""
+    return _SECRET.search(text) is not None
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """`1, 2, 4 or 8`"""
+    *others, final = words
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def near(word: str, allowed: Iterable[str]) -> str | None:
+    """The word that was probably meant, if any: case and separators count for nothing."""
+    spellings = {_spelling(option): option for option in allowed}
+    found = get_close_matches(_spelling(word), spellings, n=1, cutoff=0.6)
+    return spellings[found[0]] if found else None
+
+
+def _spelling(word: str) -> str:
+    # difflib compares in the square of the length.
+    return re.sub(r"[-_. ]", "", word[:_LONGEST]).casefold()
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """`did you mean 'memory'?`, or what is allowed when nothing is near."""
     options = sorted(allowed)
-    near = get_close_matches(word, options, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{near[0]}'?"
+    if found := near(word, options):
+        return f"did you mean '{found}'?"
     return f"allowed: {', '.join(options)}" if options else "nothing is allowed here"

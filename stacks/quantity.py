@@ -25,10 +25,16 @@ def parse(text: str) -> Decimal:
 
 
 def gibibytes(size: Decimal) -> str:
-    """Bytes in the unit that people compare memory in: `439.5Gi`."""
-    return f"{(size / 1024**3).quantize(Decimal('0.1')):f}".removesuffix(".0") + "Gi"
+    """Bytes in the unit that people compare memory in, rounded down: `439.5Gi`."""
+    return _rounded_down(size / 1024**3, places=1) + "Gi"
 
 
 def cores(number: Decimal) -> str:
-    """Cores, without trailing zeros: `47.5`."""
-    return f"{number.normalize():f}"
+    """Cores, rounded down to thousandths: `47.5`."""
+    return _rounded_down(number, places=3)
+
+
+def _rounded_down(number: Decimal, places: int) -> str:
+    """Without trailing zeros. Down, because what is shown as free has to be so when it is asked for."""
+    whole, rest = divmod(int(number * 10**places), 10**places)
+    return f"{whole}.{rest:0{places}}".rstrip("0").removesuffix(".")

@@ -10,13 +10,22 @@ from typing import Any
 
 import yaml
 
-from stacks.fault import PROJECT, Fault, InvalidSettings, Path
+from stacks.fault import PROJECT, Fault, InvalidSettings, Path, holds_secret, nearest, quoted
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML has it: 29 ms for 1,000 runners, 160 without."""
 
-_AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9_]*_[0-9_]*|[0-9]+(:[0-5]?[0-9])+)")
-"""Numbers that YAML reads as something else than what is written: octal, hexadecimal, underscores, base 60."""
+TOP_LEVEL = ("config", "encryptionsalt", "encryptedkey", "secretsprovider", "environment")
+"""Keys of a stack file (ProjectStack in sdk/go/common/workspace/project.go of pulumi/pulumi)."""
+
+DEEPEST = 50
+"""Levels of nesting. libyaml's parser overruns the stack of the process at some 30,000."""
+
+MOST_VALUES = 1_000_000
+"""Values in a file, aliases written out. A fleet of 1,000 runners has some 20,000."""
+
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
 
 
 @dataclass(frozen=True)
@@ -27,82 +36,141 @@ class StackFile:
     """The file."""
     stack: str
     """Name of the stack."""
-    values: Mapping[str, Any]
-    """Values of the project's own configuration keys, without the namespace. What is encrypted is left out."""
+    values: Mapping[str, Any] = field(repr=False)
+    """Values of the project's own configuration keys, without the namespace. What is encrypted is left out; what
+    should have been is not."""
     secrets: frozenset[str]
     """Keys whose value is encrypted."""
-    foreign: Mapping[str, Any]
+    foreign: Mapping[str, Any] = field(repr=False)
     """Configuration of other namespaces (`pulumi:…`, `kubernetes:…`), by whole key."""
+    mistakes: tuple[Fault, ...] = ()
+    """What is wrong with the text whatever the settings mean: a key that stands twice, a number that is read as
+    another one, a secret amid other settings."""
     _config: yaml.MappingNode | None = field(repr=False, default=None)
 
     @property
     def name(self) -> str:
         return self.path.name
 
-    def fault(self, path: Path, message: str, *, at: Path | None = None) -> Fault:
-        """A fault at `path`, with the line of `at` where that is another place."""
-        return Fault(self.name, self.line(path if at is None else at), path, message)
+    def fault(self, path: Path, message: str) -> Fault:
+        """A fault at `path`, in the line of the deepest part of it that the file has."""
+        return Fault(self.name, self.line(path), path, message)
 
     def line(self, path: Path) -> int | None:
         """Line of the deepest part of the path that the file has; None when it has none of it."""
-        node: yaml.Node | None = self._config
         line: int | None = None
-        for depth, part in enumerate(path):
-            key, node = _step(node, f"{PROJECT}:{part}" if depth == 0 else part)
-            if key is None:
-                break
+        for key, _ in self._steps(path):
             line = key.start_mark.line + 1
         return line
 
     def written(self, path: Path) -> str | None:
         """A scalar's text as it stands in the file; None when there is none at that path."""
+        steps = list(self._steps(path))
+        node = steps[-1][1] if len(steps) == len(path) and steps else None
+        return node.value if isinstance(node, yaml.ScalarNode) else None
+
+    def _steps(self, path: Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+        """Key and value of each part of the path, as far as the file has them."""
         node: yaml.Node | None = self._config
         for depth, part in enumerate(path):
-            node = _step(node, f"{PROJECT}:{part}" if depth == 0 else part)[1]
-        return node.value if isinstance(node, yaml.ScalarNode) else None
+            found = _step(node, part) if depth else _step(node, f"{PROJECT}:{part}") or _step(node, part)
+            if found is None:
+                return
+            yield found
+            node = found[1]
 
 
 def read(path: pathlib.Path) -> StackFile:
-    """Reads a stack file.
+    """Reads a stack file. Mistakes in its text are kept, so that they are told together with those in its settings.
 
-    Raises InvalidSettings for a file that is not there or cannot be read, is not YAML, has a key twice, a number that
-    YAML takes for another one, or a secret amid other settings.
+    Raises InvalidSettings for a file that is not there, cannot be read, or is not YAML.
     """
     stack = path.name.removeprefix("Pulumi.").removesuffix(".yaml")
-    loader, root = _compose(path)
-    if root is None:
-        return StackFile(path, stack, {}, frozenset(), {})
-    if not isinstance(root, yaml.MappingNode):
-        raise InvalidSettings([Fault(path.name, 1, (), "is not a Pulumi stack file: a mapping with the key 'config'")])
-    config = _step(root, "config")[1]
-    if config is not None and not isinstance(config, yaml.MappingNode):
-        line = config.start_mark.line + 1
-        raise InvalidSettings([Fault(path.name, line, ("config",), "has to be a mapping of configuration keys")])
-    faults = [Fault(path.name, line, _settings_path(where), message) for line, where, message in _mistakes(root, ())]
-    if faults:
-        raise InvalidSettings(faults)
-    values: dict[str, Any] = loader.construct_document(config) if config is not None else {}
-    own = {key.removeprefix(f"{PROJECT}:"): value for key, value in values.items() if key.startswith(f"{PROJECT}:")}
-    secrets = frozenset(key for key, value in own.items() if _is_secret(value))
-    plain = {key: value for key, value in own.items() if key not in secrets}
-    foreign = {key: value for key, value in values.items() if not key.startswith(f"{PROJECT}:")}
-    return StackFile(path, stack, plain, secrets, foreign, config)
+    root = _composed(path)
+    text = _Text(path.name)
+    content = {} if root is None else text.value(root, ())
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        message = f"{quoted(content)} is not a stack file: a mapping with the key 'config' is needed"
+        raise InvalidSettings([Fault(path.name, 1, (), message)])
+    config = content.get("config")
+    node = _step(root, "config")
+    if config is not None and not isinstance(config, dict) and node is not None:
+        message = f"{quoted(config)} is not a mapping of configuration keys; write them below it: {PROJECT}:cluster: …"
+        raise InvalidSettings([Fault(path.name, node[0].start_mark.line + 1, ("config",), message)])
+    keys = config or {}
+    own = {key: value for key, value in keys.items() if _is_own(key)}
+    secrets = frozenset(_short(key) for key, value in own.items() if _is_secret(value))
+    return StackFile(
+        path=path,
+        stack=stack,
+        values={_short(key): value for key, value in own.items() if _short(key) not in secrets},
+        secrets=secrets,
+        foreign={key: value for key, value in keys.items() if not _is_own(key)},
+        mistakes=tuple(text.mistakes),
+        _config=node[1] if node and isinstance(node[1], yaml.MappingNode) else None,
+    )
 
 
-def _compose(path: pathlib.Path) -> tuple[Any, yaml.Node | None]:
+def _is_own(key: str) -> bool:
+    """Whether a configuration key is the project's: Pulumi takes one without a namespace for it as well."""
+    return ":" not in key or key.startswith(f"{PROJECT}:")
+
+
+def _short(key: str) -> str:
+    return key.removeprefix(f"{PROJECT}:")
+
+
+def _is_secret(value: Any) -> bool:
+    """Whether it is what Pulumi takes for an encrypted value: a map of one text, `secure`."""
+    return isinstance(value, dict) and list(value) == ["secure"] and isinstance(value["secure"], str)
+
+
+def _composed(path: pathlib.Path) -> yaml.Node | None:
+    """The file as YAML nodes."""
     try:
-        loader = _Loader(path.read_bytes())
-        return loader, loader.get_single_node()
+        data = path.read_bytes()
     except FileNotFoundError:
         raise InvalidSettings([_no_such_stack(path)]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings([Fault(path.name, None, (), f"cannot be read: {error}")]) from None
+    except OSError as error:
+        raise InvalidSettings([Fault(path.name, None, (), f"cannot be read: {error.strerror}")]) from None
+    try:
+        line = _too_deep(data)
+        if line is not None:
+            message = f"is nested deeper than {DEEPEST} levels; no setting is"
+            raise InvalidSettings([Fault(path.name, line, (), message)])
+        node: yaml.Node | None = _Loader(data).get_single_node()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        text = f"is not YAML: {error.problem or error.context}"
-        raise InvalidSettings([Fault(path.name, mark.line + 1 if mark else None, (), text)]) from None
-    except yaml.YAMLError as error:
-        raise InvalidSettings([Fault(path.name, None, (), f"is not YAML: {' '.join(str(error).split())}")]) from None
+        raise InvalidSettings([_not_yaml(path.name, error)]) from None
+    except yaml.reader.ReaderError as error:
+        # The parser's own position counts characters or bytes, and stands anywhere in its buffer.
+        line = data[: error.position].count(b"\n") + 1 if isinstance(error.position, int) else None
+        raise InvalidSettings([Fault(path.name, line, (), f"is not YAML: {error.reason}")]) from None
+    return node
+
+
+def _too_deep(data: bytes) -> int | None:
+    """The line at which the nesting becomes too deep."""
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                return int(event.start_mark.line) + 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return None
+
+
+def _not_yaml(name: str, error: yaml.MarkedYAMLError) -> Fault:
+    mark = error.problem_mark or error.context_mark
+    text = f"is not YAML: {error.problem or error.context}"
+    if error.problem and error.context:
+        text += f" {error.context}"
+        if error.context_mark and mark and error.context_mark.line != mark.line:
+            text += f" that begins in line {error.context_mark.line + 1}"
+    return Fault(name, mark.line + 1 if mark else None, (), text)
 
 
 def _no_such_stack(path: pathlib.Path) -> Fault:
@@ -113,7 +181,7 @@ def _no_such_stack(path: pathlib.Path) -> Fault:
     return Fault(path.name, None, (), f"does not exist; {there}")
 
 
-def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
     """The key's node and the value's node one step down; a sequence item is its own key."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
@@ -122,41 +190,145 @@ def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, ya
             if key.value == str(part) and isinstance(key, yaml.ScalarNode):
                 return key, value
         for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
+            if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     found = _step(merged, part)
-                    if found[0] is not None:
+                    if found is not None:
                         return found
-    return None, None
+    return None
 
 
-def _mistakes(node: yaml.Node, path: Path) -> Iterator[tuple[int, Path, str]]:
-    """Every key that stands twice, number that is not read as it is written, and secret amid other settings."""
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _mistakes(item, (*path, index))
-    elif isinstance(node, yaml.MappingNode):
-        first: dict[str, int] = {}
+# -- values -----------------------------------------------------------------------------------------------------------
+
+_OTHER_NUMBER = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9.]*_[0-9_.]*|[0-9]+(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+"""Numbers that YAML reads as something else than what is written: octal, hexadecimal, underscores, base 60."""
+
+_NUMBER_TO_ENGINE = re.compile(r"[-+]?(0[0-9]+|0o[0-7]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+)")
+"""Text to PyYAML, numbers to the YAML parser of Pulumi's engine (gopkg.in/yaml.v3, resolve.go)."""
+
+_SCALARS = frozenset(f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
+
+
+class _Text:
+    """Turns nodes into plain values, and keeps what is wrong with the text on the way.
+
+    Not PyYAML's constructor: that one ends at the first thing it cannot make, and lets a key stand twice.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.mistakes: list[Fault] = []
+        self._file = file
+        self._left = MOST_VALUES
+        self._depth = 0
+        self._scalars = yaml.SafeLoader("")
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        """The value of a node; what cannot be one is None, and a mistake."""
+        self._left -= 1
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            self._mistake(node, path, _tagged(node))
+            return None
+        self._depth += 1
+        if self._depth > DEEPEST or self._left < 0:
+            self._mistake(node, path[:6], "its aliases lead round in a circle, or to more values than any fleet has")
+            raise InvalidSettings(self.mistakes)
+        content: Any
+        if isinstance(node, yaml.SequenceNode):
+            content = [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        else:
+            content = self._mapping(node, path)
+        self._depth -= 1
+        return content
+
+    def _mapping(self, node: yaml.Node, path: Path) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
-            where, line = (*path, str(key.value)), key.start_mark.line + 1
-            if key.value in first and key.tag != "tag:yaml.org,2002:merge":
-                yield line, where, f"stands twice: here and in line {first[key.value]}; remove one"
-            first.setdefault(key.value, line)
-            if key.value == "secure" and len(path) > 2:
-                yield line, path, "a secret amid other settings; secrets have keys of their own, named in the README"
-            yield from _mistakes(value, where)
-    elif isinstance(node, yaml.ScalarNode) and not node.style and _AMBIGUOUS.fullmatch(node.value):
-        read = _Loader(node.value).get_single_data()
-        if isinstance(read, int):
-            yield node.start_mark.line + 1, path, f"{node.value} is read as the number {read}; quote it"
+            if key.tag == _MERGE:
+                merged = self._merged(value, path) | merged
+                continue
+            name = self._key(key, path)
+            if name is None:
+                continue
+            if name in lines:
+                self._mistake(key, (*path, name), f"stands twice: here and in line {lines[name]}; remove one")
+            lines.setdefault(name, key.start_mark.line + 1)
+            own[name] = self.value(value, (*path, name))
+        self._check_top_level(path, lines)
+        content = merged | own
+        if len(path) > 2 and _is_own(str(path[1])) and _is_secret(content):
+            self._mistake(node, path, "is a secret amid other settings; secrets have keys of their own")
+            return {}
+        return content
+
+    def _merged(self, node: yaml.Node, path: Path) -> dict[str, Any]:
+        """What `<<` brings in; of several maps, the first one wins."""
+        content: dict[str, Any] = {}
+        for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.value(part, path)
+            if isinstance(value, dict):
+                content = value | content
+            else:
+                self._mistake(part, path, "'<<' takes a mapping, or a list of mappings: another value's alias")
+        return content
+
+    def _key(self, node: yaml.Node, path: Path) -> str | None:
+        """A key's text. Keys are text: what is none to YAML is read by each parser in its own way."""
+        if not isinstance(node, yaml.ScalarNode):
+            self._mistake(node, path, "has a key that is no text; write one name before the colon")
+            return None
+        if node.tag != f"{_TAG}str":
+            text = quoted(node.value)
+            self._mistake(node, (*path, str(node.value)), f"{text[1:-1]} is no text to YAML; put it in quotes: {text}")
+        return str(node.value)
+
+    def _check_top_level(self, path: Path, lines: Mapping[str, int]) -> None:
+        for name, line in lines.items():
+            if not path and name not in TOP_LEVEL:
+                self.mistakes.append(Fault(self._file, line, (name,), f"unknown key; {nearest(name, TOP_LEVEL)}"))
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        text, tag = str(node.value), node.tag
+        if holds_secret(text):
+            self._mistake(node, path, "is a secret in plain text; revoke it, and keep its successor as a secret")
+            return None
+        if tag == f"{_TAG}value":
+            return text
+        if tag not in _SCALARS:
+            self._mistake(node, path, _tagged(node))
+            return None
+        try:
+            value = self._scalars.construct_object(node)
+        except (ValueError, OverflowError):
+            # A date that no calendar has: text, and so no date to whoever wants one.
+            return text
+        if not node.style:
+            self._check_reading(node, path, value)
+        return value
+
+    def _check_reading(self, node: yaml.ScalarNode, path: Path, value: Any) -> None:
+        """Whether everybody reads plain text as the value that it is written as."""
+        text = str(node.value)
+        hint = f"or in quotes: {quoted(text)}"
+        if isinstance(value, bool) and text.lower() not in ("true", "false"):
+            word = str(value).lower()
+            self._mistake(node, path, f"{text} is {word} to some parsers and text to others; write {word}, {hint}")
+        elif isinstance(value, int | float) and _OTHER_NUMBER.fullmatch(text):
+            self._mistake(node, path, f"{text} is read as the number {value}; write {value}, {hint}")
+        elif isinstance(value, str) and _NUMBER_TO_ENGINE.fullmatch(text):
+            self._mistake(node, path, f"{text} is text to some parsers and a number to others; write it in full, {hint}")
+
+    def _mistake(self, node: yaml.Node, path: Path, message: str) -> None:
+        self.mistakes.append(Fault(self._file, node.start_mark.line + 1, _settings_path(path), message))
+
+
+def _tagged(node: yaml.Node) -> str:
+    return f"has the tag {quoted(node.tag)[1:-1]}; remove it, settings are plain"
 
 
 def _settings_path(path: Path) -> Path:
     """A path in the file as the path of a setting: without `config` and the project's namespace."""
-    if path[:1] != ("config",) or len(path) == 1:
-        return path
-    return (str(path[1]).removeprefix(f"{PROJECT}:"), *path[2:])
-
-
-def _is_secret(value: Any) -> bool:
-    return isinstance(value, dict) and list(value) == ["secure"]
+    return (_short(str(path[1])), *path[2:]) if path[:1] == ("config",) and len(path) > 1 else path

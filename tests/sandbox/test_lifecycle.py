@@ -120,7 +120,7 @@ def test_new_label_shows_up_and_goes_again(up: Checkout) -> None:
 def test_removed_project_takes_its_namespace_along(up: Checkout) -> None:
     without = re.sub(r"( {4}# The App's private key(?:.*\n)+?)(?=\n  gpu-runners:profiles)", "", SMALL)
     up.stack_file.write_text(without)
-    code, out, err = up.run("up", "mi300")
+    code, _out, err = up.run("up", "mi300")
     assert code == 0, err
     kubeconfig = Path(up.run("kubeconfig", "mi300")[1].strip())
     (namespaces,) = objects.listed(kubeconfig, ("v1", "Namespace"))
@@ -142,7 +142,7 @@ def test_jobs_beyond_max_wait_at_github_and_pods_beyond_the_nodes_are_pending(up
 
 
 def test_unknown_jobs_are_refused_before_anything_is_done(up: Checkout) -> None:
-    code, out, err = up.run("up", "mi300", "--jobs", "linux-mi300-gpu-3=1", "--jobs", "mi300-cluster")
+    code, _out, err = up.run("up", "mi300", "--jobs", "linux-mi300-gpu-3=1", "--jobs", "mi300-cluster")
     assert code == 2
     assert err.splitlines() == [
         "gpufleet: --jobs linux-mi300-gpu-3=1: there is no label 'linux-mi300-gpu-3'; "
