@@ -19,6 +19,9 @@ OK, FINDINGS, INVALID = 0, 1, 2
 """Exit codes: nothing to say, findings, invalid input."""
 
 
+_ENGINE = {"up": "up", "down": "destroy"}
+
+
 def parser() -> argparse.ArgumentParser:
     """Every command and option."""
     top = argparse.ArgumentParser(
@@ -47,6 +50,10 @@ def parser() -> argparse.ArgumentParser:
     ):
         action = actions.add_parser(name, help=text)
         action.add_argument("stack")
+        if name in ("up", "down"):
+            action.add_argument(
+                "--engine", choices=("pulumi",), help=f"rehearse: a real `pulumi {_ENGINE[name]}` into the sandbox"
+            )
         if name == "up":
             action.add_argument(
                 "--jobs",
@@ -61,7 +68,6 @@ def parser() -> argparse.ArgumentParser:
                 help="use the control plane's binaries in DIR, or let kwokctl download the official ones;"
                 " without, they are built once from their Go modules",
             )
-            action.add_argument("--engine", choices=("pulumi",), help="apply through a real `pulumi up`")
     return top
 
 
@@ -180,11 +186,13 @@ def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     from sandbox import lifecycle, report
 
-    state, mix, changed = lifecycle.up(running, plan, arguments.binaries, arguments.jobs)
+    bring_up = lifecycle.rehearse if arguments.engine else lifecycle.up
+    outcome = bring_up(running, plan, arguments.binaries, arguments.jobs)
     console().print()
-    console().print(report.tables(state, running.settings, plan, mix))
-    print(f"\n{changed}: {_summary(state)}")
-    return FINDINGS if state.pending else OK
+    tables = report.tables(outcome.state, running.settings, plan, outcome.jobs, installed=arguments.engine is not None)
+    console().print(tables)
+    print(f"\n{outcome.changed}: {_summary(outcome.state)}")
+    return FINDINGS if outcome.state.pending else OK
 
 
 def _summary(state: State) -> str:
@@ -205,9 +213,13 @@ def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 
 def _sandbox_down(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import stack
     from sandbox import lifecycle
 
-    ended = lifecycle.down(root, arguments.stack)
+    if arguments.engine:
+        ended = lifecycle.destroy(stack.read(root, arguments.stack))
+    else:
+        ended = lifecycle.down(root, arguments.stack)
     print(f"the sandbox of {arguments.stack} {'is gone' if ended else 'was not up: nothing to do'}")
     return OK
 

@@ -12,7 +12,7 @@ from stacks.fault import PROJECT
 from stacks.settings import Settings
 from stacks.stack_file import StackFile
 
-STAND_IN = "stand-in"
+STAND_IN = "stand-in-for-a-secret"
 """What every secret of a stack is, as long as nobody has decrypted it."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import select
 import signal
@@ -22,10 +23,32 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(number: int = signal.SIGKILL) -> None:
     """Runs in the child between fork and exec."""
     if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def attended(
+    command: Sequence[str], *, env: Mapping[str, str], text: str | None = None, quiet: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that cleans up after itself when it is asked to stop: Ctrl-C is left to it alone, and when we are
+    killed it gets SIGTERM. `text` goes to its standard input; its output is caught when `quiet`, else printed."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        with subprocess.Popen(
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+            stdout=subprocess.PIPE if quiet else None,
+            stderr=subprocess.STDOUT if quiet else None,
+            text=True,
+            preexec_fn=functools.partial(_end_with_parent, signal.SIGTERM),
+        ) as child:
+            said, _ = child.communicate(text)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return subprocess.CompletedProcess(command, child.returncode, said or "")
 
 
 def run(

@@ -158,14 +158,16 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(state: State, settings: Settings, plan: Plan, mix: Mapping[str, int]) -> RenderableType:
-    """Everything there is to see."""
+def tables(
+    state: State, settings: Settings, plan: Plan, mix: Mapping[str, int], *, installed: bool = False
+) -> RenderableType:
+    """Everything there is to see. `installed` says whether Helm has installed the charts, as a rehearsal does."""
     return Group(
         _nodes_table(state, settings),
         Text(),
         _scale_sets_table(state, settings, mix),
         Text(),
-        _others_table(state, plan),
+        _others_table(state, plan, installed),
     )
 
 
@@ -216,11 +218,11 @@ def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) 
     return table
 
 
-def _others_table(state: State, plan: Plan) -> Table:
+def _others_table(state: State, plan: Plan, installed: bool) -> Table:
     table = _table("also", "", left=("also", ""))
     for name, (ready, desired) in sorted(state.daemon_sets.items()):
         table.add_row(f"DaemonSet {name}", f"{ready} of {desired} pods ready")
     for release in plan.releases():
         why = "GitHub and its listener are played" if release.is_scale_set else "it would ask GitHub for jobs"
-        table.add_row(f"Helm release {release.name}", f"not installed: {why}")
+        table.add_row(f"Helm release {release.name}", "installed" if installed else f"not installed: {why}")
     return table

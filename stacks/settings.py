@@ -9,6 +9,7 @@ import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +20,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
@@ -69,8 +71,8 @@ class Text:
     def check(self, text: str) -> str:
         if len(text) > self.limit:
             raise PydanticCustomError(
-                "too_long",
-                "has {length} characters; at most {limit} are allowed",
+                "text_too_long",
+                "has {length} characters; at most {limit} are allowed, shorten it",
                 {"length": len(text), "limit": self.limit},
             )
         if not re.fullmatch(self.pattern, text):
@@ -78,17 +80,38 @@ class Text:
         return text
 
 
-def _quantity(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if isinstance(value, str):
+@dataclass(frozen=True)
+class Amount:
+    """A Kubernetes quantity: text, or a number."""
+
+    unit: str
+    """What a number without a suffix counts."""
+    least: Decimal
+    """Smallest amount that can be meant: 512 bytes of memory are a forgotten suffix."""
+    examples: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": ["string", "number"], "pattern": f"^{quantity.PATTERN}$", "exclusiveMinimum": 0}
+
+    def check(self, value: Any) -> str:
+        context = {"unit": self.unit, "examples": self.examples}
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
         try:
-            quantity.parse(value)
+            # 20 characters are more than any machine has of anything.
+            amount = quantity.parse(value if isinstance(value, str) and len(value) <= 20 else "")
         except ValueError:
-            raise PydanticCustomError(
-                "quantity", "is not a Kubernetes quantity; write for example 8, 500m, 64Gi or 100G"
-            ) from None
-    return value
+            message = "is not a Kubernetes quantity; write for example {examples}"
+            raise PydanticCustomError("quantity", message, context) from None
+        if amount < self.least:
+            message = "is too little, counted in {unit}; write for example {examples}"
+            raise PydanticCustomError("quantity", message, context)
+        return str(value)
 
 
 def _id(value: Any) -> Any:
@@ -96,10 +119,20 @@ def _id(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_WORD = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+def _day(value: Any) -> Any:
+    """The engine hands a YAML date over in Go's own words: `2027-03-31 00:00:00 +0000 UTC`."""
+    return value.removesuffix(" 00:00:00 +0000 UTC") if isinstance(value, str) else value
 
-Count = Annotated[int, Field(strict=True, ge=0)]
+
+_WORD = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_TOKEN = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+
+MOST = 2**31 - 1
+"""Kubernetes and ARC keep counts and group ids in 32 bits."""
+
+Count = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Switch = Annotated[bool, Field(strict=True)]
+Filled = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Text(_WORD, 63, "a Kubernetes name: lower case letters, digits and '-'")]
 Label = Annotated[
     str,
@@ -109,18 +142,33 @@ Label = Annotated[
         "a runner label: lower case letters, digits, '-' and '.', since its Helm release is named after it",
     ),
 ]
-Quantity = Annotated[str, BeforeValidator(_quantity), WithJsonSchema({"type": ["string", "integer"]})]
+LabelKey = Annotated[
+    str, Text(rf"({_WORD}(\.{_WORD})*/)?{_TOKEN}", 317, "the key of a Kubernetes label: NAME or DOMAIN/NAME")
+]
+LabelValue = Annotated[
+    str, Text(rf"({_TOKEN})?", 63, "the value of a Kubernetes label: letters, digits, '-', '_' and '.'")
+]
+Labels = dict[LabelKey, LabelValue]
+Cores = Annotated[str, Amount("cores", Decimal("0.001"), "8 or 500m")]
+Size = Annotated[str, Amount("bytes", Decimal(1024) ** 2, "64Gi or 100G")]
 Id = Annotated[
     str,
     BeforeValidator(_id),
     Text(r"[A-Za-z0-9.]+", 64, "an id: letters and digits"),
     WithJsonSchema({"type": ["string", "integer"]}),
 ]
-Image = Annotated[str, Text(r"[A-Za-z0-9]\S*", 512, "a container image")]
-Version = Annotated[str, Text(r"[0-9]+\.[0-9]+\.[0-9]+([-+].+)?", 64, "an exact version such as 0.14.2")]
+Address = Annotated[str, Text(r"[A-Za-z0-9:]([-A-Za-z0-9.:]*[A-Za-z0-9])?", 253, "an IP address or a host name")]
+Folder = Annotated[str, Text(r"/[^\s:]*", 512, "an absolute path: it begins with '/'")]
+Variable = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", 256, "the name of an environment variable")]
+Image = Annotated[str, Text(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*", 512, "a container image: HOST/NAME:TAG")]
+Version = Annotated[str, Text(r"[0-9]+\.[0-9]+\.[0-9]+([-+][-+.A-Za-z0-9]+)?", 64, "an exact version such as 0.14.2")]
 GithubUrl = Annotated[
     str,
-    Text(r"https://[^/\s]+/[^/\s]+(/[^/\s]+)?", 512, "a GitHub URL: https://github.com/ORG or .../ORG/REPO"),
+    Text(
+        r"https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?",
+        512,
+        "a GitHub URL: write https://github.com/ORG or https://github.com/ORG/REPO",
+    ),
 ]
 
 
@@ -132,9 +180,9 @@ class ContextKubeconfig(Model):
 
     kind: Literal["context"]
     """A kubeconfig file's context."""
-    context: str
+    context: Filled
     """Name of the context. Always named: nothing goes to whatever context happens to be current."""
-    path: str | None = None
+    path: Filled | None = None
     """Path of the file; left out, `$KUBECONFIG` or `~/.kube/config`."""
 
 
@@ -162,7 +210,7 @@ class Accelerator(Model):
 
     vendor: Literal["amd"]
     """Who makes them, and so which device plugin serves them."""
-    model: str
+    model: Filled
     """Model, for people: `MI300X`."""
     count: Annotated[int, Field(strict=True, ge=1, le=16)]
     """Physical GPUs of one node."""
@@ -179,22 +227,22 @@ class Accelerator(Model):
 class Allocatable(Model):
     """What one node has left for pods, as `kubectl describe node` says under Allocatable."""
 
-    cpu: Quantity
+    cpu: Cores
     """Cores."""
-    memory: Quantity
+    memory: Size
     """Memory."""
-    ephemeral_storage: Quantity
+    ephemeral_storage: Size
     """Disk for images, logs and emptyDir volumes."""
-    pods: Annotated[int, Field(strict=True, ge=1)] = 110
+    pods: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 110
     """Pods; 110 is the kubelet's default."""
 
 
 class Taint(Model):
     """A taint of a node."""
 
-    key: str
+    key: LabelKey
     """Key of the taint."""
-    value: str = ""
+    value: LabelValue = ""
     """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     """What it does to pods that do not tolerate it."""
@@ -203,14 +251,25 @@ class Taint(Model):
 class Toleration(Model):
     """A toleration of a pod."""
 
-    key: str | None = None
+    key: LabelKey | None = None
     """Key of the taint; left out with `Exists`, every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """Whether the value counts."""
-    value: str | None = None
+    value: LabelValue | None = None
     """Value of the taint, with `Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; left out, every effect."""
+
+    @model_validator(mode="after")
+    def key_and_value_go_with_the_operator(self) -> Toleration:
+        """What the API server refuses otherwise."""
+        if self.operator == "Exists" and self.value:
+            raise PydanticCustomError("toleration", "operator Exists takes no value; remove 'value', or use Equal")
+        if self.operator == "Equal" and self.key is None:
+            raise PydanticCustomError(
+                "toleration", "operator Equal needs a key; add 'key', or use Exists for every taint"
+            )
+        return self
 
     def tolerates(self, taint: Taint) -> bool:
         """Whether a pod with this toleration may run on a node with that taint."""
@@ -222,9 +281,9 @@ class Toleration(Model):
 class Node(Model):
     """One machine."""
 
-    address: str
+    address: Address
     """Address that it is reached at."""
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     """Its own labels, over those of its pool."""
 
 
@@ -235,7 +294,7 @@ class NodePool(Model):
     """Their GPUs."""
     allocatable: Allocatable
     """What each of them has left for pods."""
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     """Labels of every node. The device plugin runs where they are, so they should tell these nodes from others."""
     taints: tuple[Taint, ...] = ()
     """Taints of every node."""
@@ -288,7 +347,7 @@ class DevicePlugin(Model):
     """Namespace of both; it exists already."""
     health_check_seconds: Count = 30
     """Seconds between health checks of the GPUs; 0 turns them off."""
-    node_selector: dict[str, str] | None = None
+    node_selector: Labels | None = None
     """Labels of the nodes they run on; left out, the labels that the node pools have in common."""
     tolerations: tuple[Toleration, ...] | None = None
     """Taints they tolerate; left out, the taints of the node pools."""
@@ -345,7 +404,7 @@ class Project(Model):
     """Its URL."""
     namespace: Name
     """Namespace of its runners. With an existing secret it exists already, else this stack owns it."""
-    runner_group: str | None = None
+    runner_group: Filled | None = None
     """GitHub runner group of its runners; left out, GitHub's default group."""
     credentials: Credentials
     """What its runners register with."""
@@ -358,16 +417,16 @@ class DockerSettings(Model):
     """Image of the daemon."""
     group_id: Count = 123
     """Group that owns the daemon's socket; the runner image's user is a member of it."""
-    data_root: str = "/home/runner/docker-data"
+    data_root: Folder = "/home/runner/docker-data"
     """Where the daemon keeps images and layers, inside the pod."""
 
 
 class VolumeSettings(Model):
     """A volume of the runner container."""
 
-    mount_path: str
+    mount_path: Folder
     """Where the runner sees it."""
-    source: dict[str, Any]
+    source: Annotated[dict[str, Any], Field(min_length=1, max_length=1)]
     """The volume's source as Kubernetes writes it: `{hostPath: {path: /models}}`."""
     read_only: Switch = False
     """Mount it read-only."""
@@ -384,16 +443,16 @@ class Profile(Model):
     """Pull policy of every image; `Always` for a tag that moves."""
     docker: DockerSettings = DockerSettings()
     """The Docker daemon, for runners that have one."""
-    ephemeral_storage: Quantity | None = None
+    ephemeral_storage: Size | None = None
     """Disk of one runner, requested and limited."""
     render_group: Count | None = None
     """Group that owns `/dev/dri/renderD*` on the nodes. It differs from host to host: ask one with
     `stat -c %g /dev/dri/renderD128`."""
-    node_selector: dict[str, str] = {}
+    node_selector: Labels = {}
     """Labels a node must have."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints that runners tolerate."""
-    env: dict[str, str] = {}
+    env: dict[Variable, str] = {}
     """Environment variables of the runner container."""
     volumes: dict[Name, VolumeSettings] = {}
     """Volumes of the runner container, by name."""
@@ -408,13 +467,13 @@ class Runner(Model):
     """Profile it extends; left out, every default."""
     gpus: Count
     """GPUs (or partitions) of one runner."""
-    cpu: Quantity
+    cpu: Cores
     """Cores of one runner: requested, not limited."""
-    memory: Quantity
+    memory: Size
     """Memory of one runner: requested, not limited."""
     min: Count = 0
     """Idle runners kept ready."""
-    max: Annotated[int, Field(strict=True, ge=1)]
+    max: Annotated[int, Field(strict=True, ge=1, le=MOST)]
     """Most runners at once."""
     docker: Switch = False
     """Whether its jobs use Docker."""
@@ -423,13 +482,13 @@ class Runner(Model):
 class Acknowledgement(Model):
     """A finding that is known and borne."""
 
-    finding: str
+    finding: Filled
     """Name of the finding, as `gpufleet check` prints it in brackets."""
     path: str | None = None
     """Only at this setting; left out, wherever the finding arises."""
-    reason: Annotated[str, Field(min_length=1)]
+    reason: Filled
     """Why."""
-    until: datetime.date
+    until: Annotated[datetime.date, BeforeValidator(_day)]
     """Last day of the acknowledgement; the day after, the finding is back."""
 
 

@@ -1,0 +1,123 @@
+"""A stack brought up by the real engine: `pulumi up` of the same program, into the sandbox's API server.
+
+The project's own files are never touched: the engine gets a folder of its own, with a stack file of its own whose
+kubeconfig is the sandbox's and whose secrets are stand-ins, a passphrase of its own, and a backend of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from fleet.stack import STAND_IN, Stack
+from sandbox import processes
+from sandbox.control_plane import ControlPlane
+from sandbox.errors import SandboxError
+from stacks.fault import PROJECT
+from stacks.stack_file import read
+
+CHARTS = "GPUFLEET_CHARTS"
+"""Environment variable with a folder of charts, `<name>-<version>.tgz`, for machines that reach no registry."""
+
+PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The engine's folder for one stack, beside the control plane that it deploys into."""
+
+    stack: Stack
+    control_plane: ControlPlane
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return self.control_plane.directory / "rehearsal"
+
+    @property
+    def _stack_file(self) -> pathlib.Path:
+        return self.folder / f"Pulumi.{self.stack.name}.yaml"
+
+    def prepare(self) -> None:
+        """Lays out the engine's folder, and selects or makes the stack. Raises SandboxError."""
+        missing_cli()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "state").mkdir(exist_ok=True)
+        passphrase = self.folder / "passphrase"
+        if not passphrase.exists():
+            passphrase.write_text(secrets.token_hex(32))
+        for name in ("stacks", "components"):
+            link = self.folder / name
+            if not link.is_symlink():
+                link.symlink_to(self.stack.root / name, target_is_directory=True)
+        project = yaml.safe_load((self.stack.root / "Pulumi.yaml").read_text())
+        # The environment of this very command, wherever the project's own would be.
+        project["runtime"]["options"]["virtualenv"] = sys.prefix
+        (self.folder / "Pulumi.yaml").write_text(yaml.safe_dump(project, sort_keys=False))
+        self._write_stack_file()
+        # A killed run leaves its lock behind; that nobody else runs is this sandbox's own lock's business.
+        self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
+        self.pulumi("cancel", "--yes", quiet=True)
+        values = dict.fromkeys(self.stack.settings.secret_keys(), STAND_IN)
+        values["kubeconfig"] = self.control_plane.kubeconfig.read_text()
+        for key, text in values.items():
+            if key not in self._secrets():
+                self.pulumi("config", "set", "--secret", key, stdin=text, quiet=True)
+
+    def _write_stack_file(self) -> None:
+        """The stack's values with the sandbox's kubeconfig, and its secrets, encrypted once and then kept."""
+        file = self._stack_file
+        before: dict[str, Any] = yaml.safe_load(file.read_text()) if file.exists() else {}
+        config = {**self.stack.file.foreign, **{f"{PROJECT}:{k}": v for k, v in self._values().items()}}
+        kept = {f"{PROJECT}:{key}": before["config"][f"{PROJECT}:{key}"] for key in self._secrets()}
+        file.write_text(yaml.safe_dump({**before, "config": config | kept}, sort_keys=False))
+
+    def _secrets(self) -> set[str]:
+        return set(read(self._stack_file).secrets) if self._stack_file.exists() else set()
+
+    def _values(self) -> dict[str, Any]:
+        values = dict(self.stack.file.values)
+        values["cluster"] = {**values["cluster"], "kubeconfig": {"kind": "secret"}}
+        if CHARTS in os.environ and "charts" not in values:
+            values["charts"] = {"mirror": str(pathlib.Path(os.environ[CHARTS]).resolve())}
+        return values
+
+    def pulumi(self, *arguments: str, stdin: str | None = None, quiet: bool = False) -> str:
+        """Runs the engine's command line in its folder; returns what it printed when quiet, else lets it print.
+
+        Raises SandboxError when it fails.
+        """
+        command = ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)]
+        done = processes.attended(command, env=self.environment(), text=stdin, quiet=quiet)
+        if done.returncode:
+            said = [line for line in done.stdout.splitlines() if line.strip()]
+            raise SandboxError(f"pulumi {' '.join(arguments)} ended with {done.returncode}", *said[-5:])
+        return done.stdout
+
+    def environment(self) -> Mapping[str, str]:
+        """The caller's environment, with backend and passphrase of the rehearsal, and no way to another cluster."""
+        own = {
+            "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE_FILE": str(self.folder / "passphrase"),
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "KUBECONFIG": os.devnull,
+        }
+        foreign = ("PULUMI_STACK", "PULUMI_ACCESS_TOKEN", "PULUMI_CONFIG_PASSPHRASE")
+        return {key: value for key, value in os.environ.items() if key not in foreign} | own
+
+
+def missing_cli(programs: Sequence[str] = PLUGINS[:1]) -> None:
+    """Raises SandboxError when a program of the engine is not on PATH."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise SandboxError(
+            f"{', '.join(missing)} is not on PATH: a rehearsal needs the official CLI,"
+            " https://www.pulumi.com/docs/install/; without, leave --engine out"
+        )

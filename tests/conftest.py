@@ -1,0 +1,100 @@
+"""What every test stands on: an environment without the caller's, a project folder of its own, the command."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+TIERS = ("slow", "install")
+"""Markers of tests that run where CI is set, or when they are asked for by name."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the slow tiers on a developer's machine, and says how to have them."""
+    asked = config.getoption("-m")
+    for item in items:
+        for tier in TIERS:
+            if item.get_closest_marker(tier) and tier not in asked and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason=f"tier '{tier}': set CI=true, or run pytest -m {tier}"))
+
+
+@pytest.fixture(autouse=True)
+def hermetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the caller's Pulumi, and no cluster, reaches a test; nothing is coloured."""
+    for variable in [*os.environ]:
+        if variable.startswith("PULUMI_") or variable == "KUBECONFIG":
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("NO_COLOR", "1")
+    # Both would force colours, whatever NO_COLOR says.
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("CLICOLOR_FORCE", raising=False)
+
+
+MakeProject = Callable[[dict[str, str]], pathlib.Path]
+
+
+@pytest.fixture
+def project(tmp_path: pathlib.Path) -> MakeProject:
+    """Makes a folder with this repository's Pulumi project and other stack files: their texts, by stack."""
+
+    def make(stacks: dict[str, str]) -> pathlib.Path:
+        root = tmp_path / "project"
+        root.mkdir()
+        shutil.copy(ROOT / "Pulumi.yaml", root)
+        for folder in ("stacks", "components"):
+            (root / folder).symlink_to(ROOT / folder)
+        for name, text in stacks.items():
+            (root / f"Pulumi.{name}.yaml").write_text(text)
+        return root
+
+    return make
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Gpufleet = Callable[..., Outcome]
+
+
+@pytest.fixture
+def gpufleet(tmp_path: pathlib.Path) -> Gpufleet:
+    """Runs the command `gpufleet` in a folder that is no project."""
+
+    def run(*arguments: str | pathlib.Path) -> Outcome:
+        command = [pathlib.Path(sys.executable).with_name("gpufleet"), *arguments]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return Outcome(ended.returncode, ended.stdout, ended.stderr)
+
+    return run
+
+
+Generated = Callable[[pathlib.Path, str], None]
+
+
+@pytest.fixture
+def generated() -> Generated:
+    """Compares a generated file with what it should be; where ACCEPT=1, writes it first."""
+
+    def compare(path: pathlib.Path, text: str) -> None:
+        if os.environ.get("ACCEPT") == "1":
+            path.write_text(text)
+        there = path.read_text() if path.exists() else ""
+        assert there == text, f"{path.relative_to(ROOT)} is out of date; write it again with: make generate"
+
+    return compare

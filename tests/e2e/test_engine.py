@@ -1,0 +1,198 @@
+"""The whole MI300 stack through Pulumi's real engine, with ARC's real charts, into the sandbox's API server.
+
+They run where `pulumi` and its kubernetes plugin are on PATH and GPUFLEET_CHARTS names a folder with ARC's charts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import stack
+from fleet.stack import STAND_IN
+from sandbox import binaries, lifecycle, objects
+from sandbox.rehearsal import CHARTS, PLUGINS, Rehearsal
+
+ROOT = Path(__file__).parents[2]
+MISSING = [name for name in PLUGINS if shutil.which(name) is None] + [CHARTS] * (CHARTS not in os.environ)
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing")
+
+
+@dataclass
+class Checkout:
+    """A project folder of its own, rehearsed in a state directory of its own."""
+
+    folder: Path
+    state: Path
+    printed: str = field(default="")
+
+    @property
+    def stack_file(self) -> Path:
+        return self.folder / "Pulumi.mi300.yaml"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from fleet.cli import main; main()", "-C", str(self.folder), "sandbox"]
+        return subprocess.Popen(
+            [*command, *arguments, "mi300", "--engine", "pulumi"],
+            env=os.environ | {"XDG_STATE_HOME": str(self.state)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str) -> str:
+        process = self.start(*arguments)
+        printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, printed
+        return printed
+
+    def rehearsal(self) -> Rehearsal:
+        read = stack.read(self.folder, "mi300")
+        return Rehearsal(read, lifecycle.rehearsal_control_plane(read, binaries.find()))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The committed stack, brought up by the engine once."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("Pulumi.yaml", "components", "stacks"):
+        (folder / name).symlink_to(ROOT / name)
+    made = Checkout(folder, tmp_path_factory.mktemp("state"))
+    made.stack_file.write_text((ROOT / "Pulumi.mi300.yaml").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(made.state))
+        made.printed = made.run("up")
+        yield made
+        lifecycle.down(made.folder, "mi300")
+
+
+def operations(rehearsal: Rehearsal) -> dict[str, str]:
+    """What a preview would do to each resource, by URN, sameness and lookups left out."""
+    rehearsal.prepare()
+    steps: list[dict[str, Any]] = json.loads(rehearsal.pulumi("preview", "--json", quiet=True))["steps"]
+    return {step["urn"]: step["op"] for step in steps if step["op"] not in ("same", "read")}
+
+
+def test_up_creates_everything(checkout: Checkout) -> None:
+    plan = stack.read(checkout.folder, "mi300").plan()
+    created = re.search(r"\+ (\d+) created", checkout.printed)
+    assert created
+    # The stack itself is a resource too.
+    assert int(created[1]) == len(list(plan.owned())) + 1
+    assert checkout.printed.splitlines()[-1].endswith("9 runner pods running")
+    kubeconfig = checkout.rehearsal().control_plane.kubeconfig
+    (scale_sets,) = objects.listed(kubeconfig, ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"))
+    sizes = {item["metadata"]["name"]: (item["spec"]["minRunners"], item["spec"]["maxRunners"]) for item in scale_sets}
+    assert sizes == {"linux-mi300-gpu-2": (1, 6), "mi300-cluster": (1, 8)}
+
+
+def test_second_up_changes_nothing(checkout: Checkout) -> None:
+    assert operations(checkout.rehearsal()) == {}
+    printed = checkout.run("up")
+    assert not re.search(r"\d+ (created|updated|replaced|deleted)", printed)
+    assert printed.splitlines()[-1] == "nothing changed: 9 runner pods running"
+
+
+def test_changed_max_updates_one_scale_set(checkout: Checkout) -> None:
+    text = checkout.stack_file.read_text()
+    checkout.stack_file.write_text(text.replace("max: 6", "max: 5"))
+    changes = operations(checkout.rehearsal())
+    checkout.stack_file.write_text(text)
+    assert [(urn.rpartition("::")[2], operation) for urn, operation in changes.items()] == [
+        ("linux-mi300-gpu-2", "update")
+    ]
+
+
+def test_state_holds_no_secret_in_plain_text(checkout: Checkout) -> None:
+    rehearsal = checkout.rehearsal()
+    exported = rehearsal.pulumi("stack", "export", quiet=True)
+    assert "gpu-test-cluster-credentials" in exported
+    key = re.search(r"client-key-data: (\S+)|client-key: (\S+)", rehearsal.control_plane.kubeconfig.read_text())
+    assert key
+    plain = [STAND_IN, base64.b64encode(STAND_IN.encode()).decode(), key[1] or key[2]]
+    for file in (rehearsal.folder / "state").rglob("*"):
+        if file.is_file():
+            exported += file.read_text(errors="replace")
+    assert [text for text in plain if text in exported] == []
+
+
+def test_committed_stack_file_is_not_touched(checkout: Checkout) -> None:
+    assert checkout.stack_file.read_text() == (ROOT / "Pulumi.mi300.yaml").read_text()
+    assert sorted(path.name for path in checkout.folder.iterdir()) == [
+        "Pulumi.mi300.yaml",
+        "Pulumi.yaml",
+        "components",
+        "stacks",
+    ]
+
+
+def test_up_without_a_secret_is_refused_in_one_line(checkout: Checkout) -> None:
+    rehearsal = checkout.rehearsal()
+    rehearsal.prepare()
+    rehearsal.pulumi("config", "rm", "gpu-test-cluster-privateKey", quiet=True)
+    refused = subprocess.run(
+        ["pulumi", "preview", "--non-interactive", "--cwd", str(rehearsal.folder)],
+        env=rehearsal.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rehearsal.prepare()
+    assert refused.returncode != 0
+    printed = refused.stdout + refused.stderr
+    assert "Traceback" not in printed
+    assert (
+        "projects.gpu-test-cluster.credentials: the secret 'gpu-test-cluster-privateKey' is not set: "
+        "pulumi config set --secret gpu-test-cluster-privateKey"
+    ) in printed
+
+
+def test_destroy_leaves_nothing_in_the_right_order(checkout: Checkout) -> None:
+    checkout.run("up")
+    rehearsal = checkout.rehearsal()
+    kubeconfig = rehearsal.control_plane.kubeconfig
+    with lifecycle.arc_stand_in.played(kubeconfig):
+        printed = rehearsal.pulumi("destroy", "--yes", "--skip-preview", quiet=True)
+    # A deletion ends when its line says so.
+    ended = re.findall(r"^ -  (\S+) (\S+) deleted", printed, re.MULTILINE)
+    place = {(kind.rpartition(":")[2], name): index for index, (kind, name) in enumerate(ended)}
+    for label in ("linux-mi300-gpu-2", "mi300-cluster"):
+        assert place["Release", label] < place["Release", "arc"]
+    assert place["Release", "mi300-cluster"] < place["Secret", "gpu-test-cluster-credentials"]
+    assert place["Secret", "gpu-test-cluster-credentials"] < place["Namespace", "gpu-test-cluster-namespace"]
+    assert place["Release", "arc"] < place["Namespace", "arc-namespace"]
+    namespaces, secrets, roles = objects.listed(
+        kubeconfig, ("v1", "Namespace"), ("v1", "Secret"), ("rbac.authorization.k8s.io/v1", "Role")
+    )
+    assert {"arc-systems", "gpu-test-cluster"}.isdisjoint(item["metadata"]["name"] for item in namespaces)
+    # What the project's owners made themselves is still theirs.
+    assert "pytorch-secret" in {item["metadata"]["name"] for item in secrets}
+    assert [role["metadata"]["name"] for role in roles if role["metadata"]["namespace"] == "pytorch"] == []
+    checkout.run("down")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [8, 11, 14])
+def test_killed_in_the_middle_the_next_up_converges(checkout: Checkout, seconds: float) -> None:
+    lifecycle.down(checkout.folder, "mi300")
+    process = checkout.start("up")
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    checkout.run("up")
+    assert operations(checkout.rehearsal()) == {}
