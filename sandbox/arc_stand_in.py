@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kubernetes import client, config
@@ -41,15 +41,15 @@ def played(kubeconfig: pathlib.Path) -> Iterator[None]:
 
 def _play(kubeconfig: pathlib.Path, over: threading.Event) -> None:
     settings = client.Configuration()
-    config.load_kube_config(config_file=str(kubeconfig), client_configuration=settings)
+    load: Callable[..., None] = config.load_kube_config
+    load(config_file=str(kubeconfig), client_configuration=settings)
     settings.proxy = None
     with client.ApiClient(settings) as api:
         while not over.wait(_INTERVAL):
             # A conflict, or the definition not served yet: the next round finds what is then there.
             with contextlib.suppress(ApiException):
-                for scale_set in client.CustomObjectsApi(api).list_cluster_custom_object(GROUP, VERSION, PLURAL)[
-                    "items"
-                ]:
+                found: Any = client.CustomObjectsApi(api).list_cluster_custom_object(GROUP, VERSION, PLURAL)
+                for scale_set in found["items"]:
                     _reconcile(api, scale_set)
 
 
@@ -84,6 +84,7 @@ def _can_be_cleaned_up(api: client.ApiClient, scale_set: dict[str, Any]) -> bool
 def _release(api: client.ApiClient, what: str, namespace: str, name: str) -> None:
     """Takes the chart's own finalizer off an object that the scale set names for clean-up."""
     rights, core = client.RbacAuthorizationV1Api(api), client.CoreV1Api(api)
+    patch: Callable[..., Any]
     if "role-binding" in what:
         patch = rights.patch_namespaced_role_binding
     elif "role" in what:

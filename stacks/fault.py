@@ -102,7 +102,7 @@ def listed(words: Iterable[str], last: str = "or") -> str:
 def near(word: str, allowed: Iterable[str]) -> str | None:
     """The word that was probably meant, if any: case and separators count for nothing."""
     spellings = {_spelling(option): option for option in allowed}
-    found = get_close_matches(_spelling(word), spellings, n=1, cutoff=0.6)
+    found = get_close_matches(_spelling(word), spellings, n=1, cutoff=0.7)
     return spellings[found[0]] if found else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pulumi
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from stacks import rules, wording
-from stacks.fault import PROJECT, Fault, InvalidSettings, Path, nearest
+from stacks.fault import PROJECT, Fault, InvalidSettings, Path, listed, near, nearest
 from stacks.settings import Settings
 from stacks.stack_file import StackFile, read
 
@@ -27,7 +27,7 @@ def from_file(path: pathlib.Path) -> tuple[Settings, StackFile]:
     """
     file = read(path)
     settings = validated(file.values, file, file.secrets)
-    _refuse_shared_labels(settings, file)
+    _refuse(_shared_labels(settings, file))
     return settings, file
 
 
@@ -46,9 +46,7 @@ def from_engine(root: pathlib.Path) -> Settings:
             for key, asked in settings.secret_keys().items()
             if key not in secrets
         ]
-        if missing:
-            raise InvalidSettings(missing)
-        _refuse_shared_labels(settings, file)
+        _refuse([*missing, *_shared_labels(settings, file)])
         return settings
     except InvalidSettings as invalid:
         raise pulumi.RunError(str(invalid)) from None
@@ -78,29 +76,49 @@ def _parsed(text: str) -> Any:
 def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str]) -> Settings:
     """The settings that the values are.
 
-    Raises InvalidSettings with every mistake: of single values, and across those values that are sound.
+    Raises InvalidSettings with every mistake: of the text, of single values, and across those values that are sound.
     """
     known = {key: value for key, value in values.items() if key in SECTIONS}
-    faults = [file.fault((key,), "has to be plain; only passwords and keys are secrets") for key in secrets & SECTIONS]
-    try:
-        settings: Settings | None = Settings.model_validate(known)
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-        faults += [wording.fault(detail, file) for detail in details]
-        settings = _sound_part(known, [detail["loc"] for detail in details])
-    if settings is not None:
-        faults += [file.fault(path, message, at=_present(path, file)) for path, message in rules.broken(settings)]
-        secret_keys = frozenset(settings.secret_keys())
-        faults += _stray_keys(values, secrets, secret_keys, file)
-    if faults or settings is None:
-        raise InvalidSettings(faults)
+    misplaced = [
+        file.fault((key,), "is a secret; settings are plain, set it without --secret") for key in secrets & SECTIONS
+    ]
+    settings, fields = _validated(known, file)
+    sound, withheld = (settings, frozenset[Path]()) if settings else _sound_part(known, fields)
+    faults = [*fields, *_stray_keys(values, file)]
+    if sound is not None:
+        breaches = rules.broken(sound, withheld)
+        faults += [file.fault(path, message) for path, message in breaches if not _within(path, withheld)]
+        faults += _stray_secrets(secrets, sound, withheld, file)
+    # Where the text itself is wrong, what it seems to say is no further news.
+    certain = [*file.mistakes, *misplaced]
+    told = {fault.path for fault in certain}
+    faults = [fault for fault in faults if not _within(fault.path, told)]
+    if certain or faults or settings is None:
+        raise InvalidSettings([*certain, *faults])
     return settings
 
 
-def _refuse_shared_labels(settings: Settings, file: StackFile) -> None:
-    """Raises InvalidSettings for labels that another stack of the project has on the same cluster: GitHub would give a
-    job to either, and each stack would undo the other's changes."""
-    faults = []
+def _within(path: Path, entries: Collection[Path]) -> bool:
+    return any(path[:depth] in entries for depth in range(1, len(path) + 1))
+
+
+def _refuse(faults: Iterable[Fault]) -> None:
+    found = list(faults)
+    if found:
+        raise InvalidSettings(found)
+
+
+def _validated(values: Mapping[str, Any], file: StackFile) -> tuple[Settings | None, list[Fault]]:
+    """The settings, or what is wrong with single values."""
+    try:
+        return Settings.model_validate(values), []
+    except ValidationError as error:
+        return None, [wording.fault(detail, file) for detail in error.errors(include_url=False)]
+
+
+def _shared_labels(settings: Settings, file: StackFile) -> Iterator[Fault]:
+    """Labels that another stack of the project has on the same cluster: GitHub would give a job to either, and each
+    stack would undo the other's changes."""
     for path in sorted(file.path.parent.glob("Pulumi.*.yaml")):
         if path == file.path:
             continue
@@ -112,47 +130,82 @@ def _refuse_shared_labels(settings: Settings, file: StackFile) -> None:
         cluster, runners = other.get("cluster"), other.get("runners")
         if isinstance(cluster, dict) and isinstance(runners, dict) and cluster.get("name") == settings.cluster.name:
             message = f"is also a label of {path.name}, on the same cluster '{settings.cluster.name}'; keep one"
-            faults += [file.fault(("runners", label), message) for label in settings.runners.keys() & runners.keys()]
-    if faults:
-        raise InvalidSettings(faults)
+            for label in settings.runners.keys() & runners.keys():
+                yield file.fault(("runners", label), message)
 
 
-def _stray_keys(
-    values: Mapping[str, Any], secrets: frozenset[str], secret_keys: frozenset[str], file: StackFile
-) -> Iterable[Fault]:
-    for key in values:
-        if key in secret_keys:
-            yield file.fault((key,), f"is a secret in plain text; revoke it, and: pulumi config set --secret {key}")
-        elif key not in SECTIONS:
-            yield file.fault((key,), f"unknown key; {nearest(key, SECTIONS | secret_keys)}")
-    for key in secrets - secret_keys - SECTIONS:
-        yield file.fault((key,), f"no setting asks for this secret; {nearest(key, SECTIONS | secret_keys)}")
+# -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _present(path: Path, file: StackFile) -> Path:
-    """The path, or that of its parent where the file does not have it: a rule may speak of what is left out."""
-    return path if file.written(path) is not None else path[:-1] if len(path) > 2 else path
+def _stray_keys(values: Mapping[str, Any], file: StackFile) -> Iterator[Fault]:
+    """Configuration keys that are no settings."""
+    for key in values.keys() - SECTIONS:
+        if key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
+            message = f"is a secret in plain text; revoke it, then: pulumi config set --secret {key}"
+        else:
+            message = f"unknown key; {nearest(key, SECTIONS)}"
+        yield file.fault((key,), message)
+    for key in file.foreign:
+        namespace, _, name = key.partition(":")
+        if name in SECTIONS and near(namespace, [PROJECT]):
+            yield file.fault((key,), f"unknown key; did you mean '{PROJECT}:{name}'?")
 
 
-def _sound_part(values: Mapping[str, Any], wrong: Iterable[tuple[int | str, ...]]) -> Settings | None:
-    """The settings without the entries at fault, so that rules across settings still speak about the rest."""
-    rest = json.loads(json.dumps(values, default=str))
-    for loc in wrong:
-        keys = [part for part in loc if part != "[key]"]
-        while keys and not _is_entry(keys):
-            keys.pop()
-        container = rest
-        for part in keys[:-1]:
-            container = container.get(part, {}) if isinstance(container, dict) else {}
-        if keys and isinstance(container, dict):
-            container.pop(keys[-1], None)
+def _stray_secrets(
+    secrets: frozenset[str], settings: Settings, withheld: Iterable[Path], file: StackFile
+) -> Iterator[Fault]:
+    """Secrets that nobody asks for."""
+    asking = (("projects",), ("cluster", "kubeconfig"))
+    if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in asking):
+        # Settings that may well ask for them have mistakes of their own.
+        return
+    asked = settings.secret_keys()
+    for key in secrets - asked.keys() - SECTIONS:
+        others = f", only for {listed(sorted(asked), 'and')}" if asked else ""
+        yield file.fault((key,), f"no setting asks for this secret{others}; remove it: pulumi config rm {key}")
+
+
+# -- what is sound ----------------------------------------------------------------------------------------------------
+
+_POOL = {
+    "accelerator": {"vendor": "amd", "model": "stand-in", "count": 1},
+    "allocatable": {"cpu": 1, "memory": "1Gi", "ephemeralStorage": "1Gi"},
+    "nodes": {"stand-in": {"address": "stand-in"}},
+}
+_CLUSTER = {"kind": "bareMetal", "name": "stand-in", "kubeconfig": {"kind": "secret"}, "nodePools": {}}
+_PROJECT = {
+    "configUrl": "https://github.com/stand-in",
+    "namespace": "stand-in",
+    "credentials": {"kind": "existingSecret", "secretName": "stand-in"},
+}
+
+
+def _sound_part(values: Mapping[str, Any], faults: Iterable[Fault]) -> tuple[Settings | None, frozenset[Path]]:
+    """The settings without the entries at fault, so that rules across settings still speak about the rest; and those
+    entries. What has to be there is stood in for."""
+    withheld = frozenset(_entry(fault.path) for fault in faults)
+    rest = {section: _without(value, withheld, (section,)) for section, value in values.items()}
+    rest = {section: value for section, value in rest.items() if (section,) not in withheld}
+    cluster = {**_CLUSTER, **rest.get("cluster", {})}
+    cluster["nodePools"] = cluster["nodePools"] or {"stand-in": _POOL}
+    rest |= {"cluster": cluster, "projects": rest.get("projects") or {"stand-in": _PROJECT}}
+    rest.setdefault("runners", {})
     try:
-        return Settings.model_validate(rest)
+        return Settings.model_validate(rest), withheld
     except ValidationError:
-        return None
+        return None, withheld
 
 
-def _is_entry(keys: list[int | str]) -> bool:
-    """Whether the path names something that can be left out: an entry of a map, or a whole optional section."""
-    maps = (["runners"], ["profiles"], ["projects"], ["cluster", "nodePools"])
-    return keys[:-1] in maps or (len(keys) == 1 and keys[0] in ("arc", "devicePlugin", "charts", "acknowledged"))
+def _entry(path: Path) -> Path:
+    """The smallest part around a path that settings can do without."""
+    if path[:2] == ("cluster", "nodePools"):
+        return path[:3]
+    return path[:2] if path[0] in ("cluster", "projects", "profiles", "runners") else path[:1]
+
+
+def _without(value: Any, withheld: frozenset[Path], path: Path) -> Any:
+    """The value without the entries withheld: sections hold entries, and the cluster's pools."""
+    if not isinstance(value, dict) or len(path) > 2:
+        return value
+    kept = {key: entry for key, entry in value.items() if (*path, key) not in withheld}
+    return {key: _without(entry, withheld, (*path, key)) for key, entry in kept.items()}

@@ -9,7 +9,8 @@ _SUFFIXES = {"m": Decimal("0.001"), "": Decimal(1)}
 _SUFFIXES |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
 _SUFFIXES |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
 
-_QUANTITY = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<suffix>m|[kMGTPE]|[KMGTPE]i|)")
+PATTERN = r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?"
+"""Quantities as a stack file writes them, in the regular expressions that editors know as well."""
 
 
 def parse(text: str) -> Decimal:
@@ -18,10 +19,11 @@ def parse(text: str) -> Decimal:
     Raises ValueError for text that is no quantity. Exponents (`1e3`) and negative numbers are quantities to
     Kubernetes, but never meant in a stack file.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(PATTERN, text)
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
-    return Decimal(match["number"]) * _SUFFIXES[match["suffix"]]
+    number, suffix = match.groups("")
+    return Decimal(number) * _SUFFIXES[suffix]
 
 
 def gibibytes(size: Decimal) -> str:

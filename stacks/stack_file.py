@@ -21,7 +21,7 @@ TOP_LEVEL = ("config", "encryptionsalt", "encryptedkey", "secretsprovider", "env
 DEEPEST = 50
 """Levels of nesting. libyaml's parser overruns the stack of the process at some 30,000."""
 
-MOST_VALUES = 1_000_000
+MOST_VALUES = 500_000
 """Values in a file, aliases written out. A fleet of 1,000 runners has some 20,000."""
 
 _TAG = "tag:yaml.org,2002:"
@@ -92,8 +92,9 @@ def read(path: pathlib.Path) -> StackFile:
     if content is None:
         content = {}
     if not isinstance(content, dict):
+        line = root.start_mark.line + 1 if root else None
         message = f"{quoted(content)} is not a stack file: a mapping with the key 'config' is needed"
-        raise InvalidSettings([Fault(path.name, 1, (), message)])
+        raise InvalidSettings([Fault(path.name, line, (), message)])
     config = content.get("config")
     node = _step(root, "config")
     if config is not None and not isinstance(config, dict) and node is not None:
@@ -138,13 +139,13 @@ def _composed(path: pathlib.Path) -> yaml.Node | None:
     try:
         line = _too_deep(data)
         if line is not None:
-            message = f"is nested deeper than {DEEPEST} levels; no setting is"
+            message = f"is nested deeper than {DEEPEST} levels; no setting is that deep"
             raise InvalidSettings([Fault(path.name, line, (), message)])
         node: yaml.Node | None = _Loader(data).get_single_node()
     except yaml.MarkedYAMLError as error:
         raise InvalidSettings([_not_yaml(path.name, error)]) from None
     except yaml.reader.ReaderError as error:
-        # The parser's own position counts characters or bytes, and stands anywhere in its buffer.
+        # libyaml tells a position in bytes, and no line.
         line = data[: error.position].count(b"\n") + 1 if isinstance(error.position, int) else None
         raise InvalidSettings([Fault(path.name, line, (), f"is not YAML: {error.reason}")]) from None
     return node
@@ -156,8 +157,8 @@ def _too_deep(data: bytes) -> int | None:
     for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > DEEPEST:
-                return int(event.start_mark.line) + 1
+            if depth > DEEPEST and event.start_mark:
+                return event.start_mark.line + 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return None
@@ -165,12 +166,12 @@ def _too_deep(data: bytes) -> int | None:
 
 def _not_yaml(name: str, error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
-    text = f"is not YAML: {error.problem or error.context}"
-    if error.problem and error.context:
-        text += f" {error.context}"
-        if error.context_mark and mark and error.context_mark.line != mark.line:
-            text += f" that begins in line {error.context_mark.line + 1}"
-    return Fault(name, mark.line + 1 if mark else None, (), text)
+    parts = [part for part in (error.problem, error.context) if part]
+    if parts[0].startswith("but "):
+        parts.reverse()
+    if error.context_mark and mark and error.context_mark.line != mark.line:
+        parts.append(f"from line {error.context_mark.line + 1} on")
+    return Fault(name, mark.line + 1 if mark else None, (), f"is not YAML: {' '.join(parts)}")
 
 
 def _no_such_stack(path: pathlib.Path) -> Fault:
@@ -232,7 +233,9 @@ class _Text:
             return None
         self._depth += 1
         if self._depth > DEEPEST or self._left < 0:
-            self._mistake(node, path[:6], "its aliases lead round in a circle, or to more values than any fleet has")
+            self._mistake(
+                node, path[:6], "its aliases lead round in a circle, or to more values than any fleet has; write it out"
+            )
             raise InvalidSettings(self.mistakes)
         content: Any
         if isinstance(node, yaml.SequenceNode):
@@ -253,9 +256,11 @@ class _Text:
             name = self._key(key, path)
             if name is None:
                 continue
-            if name in lines:
-                self._mistake(key, (*path, name), f"stands twice: here and in line {lines[name]}; remove one")
-            lines.setdefault(name, key.start_mark.line + 1)
+            # To Pulumi, `runners` and `gpu-runners:runners` are one configuration key.
+            same = _short(name) if path == ("config",) else name
+            if same in lines:
+                self._mistake(key, (*path, name), f"stands twice: here and in line {lines[same]}; remove one")
+            lines.setdefault(same, key.start_mark.line + 1)
             own[name] = self.value(value, (*path, name))
         self._check_top_level(path, lines)
         content = merged | own
@@ -293,7 +298,11 @@ class _Text:
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         text, tag = str(node.value), node.tag
         if holds_secret(text):
-            self._mistake(node, path, "is a secret in plain text; revoke it, and keep its successor as a secret")
+            self._mistake(
+                node,
+                path,
+                "is a secret in plain text; revoke it, then set its successor with: pulumi config set --secret",
+            )
             return None
         if tag == f"{_TAG}value":
             return text
@@ -319,7 +328,9 @@ class _Text:
         elif isinstance(value, int | float) and _OTHER_NUMBER.fullmatch(text):
             self._mistake(node, path, f"{text} is read as the number {value}; write {value}, {hint}")
         elif isinstance(value, str) and _NUMBER_TO_ENGINE.fullmatch(text):
-            self._mistake(node, path, f"{text} is text to some parsers and a number to others; write it in full, {hint}")
+            self._mistake(
+                node, path, f"{text} is text to some parsers and a number to others; write it in full, {hint}"
+            )
 
     def _mistake(self, node: yaml.Node, path: Path, message: str) -> None:
         self.mistakes.append(Fault(self._file, node.start_mark.line + 1, _settings_path(path), message))
