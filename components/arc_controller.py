@@ -19,7 +19,7 @@ JOB_LABELS = ("organization", "repository")
 branch, so that a histogram never ends (actions/actions-runner-controller#3555); `name` and `namespace` are empty on
 job metrics (cmd/ghalistener/metrics/metrics.go at 0.14.2)."""
 
-SCALE_SET_LABELS = ("name", "namespace", "organization", "repository")
+SCALE_SET_LABELS = ("name", "namespace")
 """Labels of the listeners' gauges: one series per scale set."""
 
 

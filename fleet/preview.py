@@ -16,7 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from fleet.document import PlanDocument, ResourceDocument, opaque
-from fleet.plan import RELEASE, Hidden, Plan, Release, Unknown, shown
+from fleet.plan import RELEASE, Hidden, Plan, Release, shown
 from stacks.settings import Settings
 
 
@@ -112,15 +112,14 @@ def _in_order(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _readable(object_: dict[str, Any]) -> Any:
-    """The object as a manifest that a server accepts: what is hidden or unknown is no base64, so it stands under
-    `stringData`."""
+    """The object as a manifest that a server accepts: a hidden value is no base64, so it stands under `stringData`."""
     data = object_.get("data")
     if object_["kind"] != "Secret" or not isinstance(data, Mapping):
         return shown(object_)
-    unreadable = {key: value for key, value in data.items() if isinstance(value, Hidden | Unknown)}
-    readable = {key: value for key, value in data.items() if key not in unreadable}
+    hidden = {key: value for key, value in data.items() if isinstance(value, Hidden)}
+    readable = {key: value for key, value in data.items() if key not in hidden}
     rest = {key: value for key, value in object_.items() if key != "data"} | ({"data": readable} if readable else {})
-    return shown(rest | {"stringData": {**object_.get("stringData", {}), **unreadable}})
+    return shown(rest | {"stringData": {**object_.get("stringData", {}), **hidden}})
 
 
 def _expected(object_: dict[str, Any]) -> str:

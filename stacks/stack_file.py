@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
@@ -186,17 +187,23 @@ def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node
     """The key's node and the value's node one step down; a sequence item is its own key."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == str(part) and isinstance(key, yaml.ScalarNode):
-                return key, value
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    found = _step(merged, part)
-                    if found is not None:
-                        return found
-    return None
+    return _entries(node).get(str(part)) if isinstance(node, yaml.MappingNode) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _entries(node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """Key and value nodes by name; the first of a name, and own ones before merged ones. Kept, since a thousand
+    findings ask for a thousand lines of one mapping."""
+    entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            entries.setdefault(key.value, (key, value))
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(merged, yaml.MappingNode):
+                    entries = _entries(merged) | entries
+    return entries
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
