@@ -40,6 +40,15 @@ def parser() -> argparse.ArgumentParser:
     preview.add_argument("--format", choices=("tree", "yaml", "json"), default="tree")
     preview.add_argument("--out", metavar="DIR", type=pathlib.Path, help="write manifests, chart values and plan.json")
 
+    for offline in (check, preview):
+        offline.add_argument(
+            "--on",
+            metavar="DATE",
+            type=datetime.date.fromisoformat,
+            default=datetime.date.today(),
+            help="day on which acknowledgements are judged (2027-01-31); today, when left out",
+        )
+
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, text in (
@@ -124,7 +133,7 @@ def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:
             print(invalid, file=sys.stderr)
             code = INVALID
             continue
-        report = findings.report(checked.settings, checked.file, datetime.date.today())
+        report = findings.report(checked.settings, checked.file, arguments.on)
         for line in report.lines():
             print(line)
         print(f"{name}: {_counted(report)}")
@@ -138,7 +147,7 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     previewed = stack.read(root, arguments.stack)
     plan = previewed.plan()
-    report = findings.report(previewed.settings, previewed.file, datetime.date.today())
+    report = findings.report(previewed.settings, previewed.file, arguments.on)
     if arguments.out:
         files = preview.write(plan, document(plan, report), arguments.out)
         print(f"{len(files)} files written to {arguments.out}")

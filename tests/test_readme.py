@@ -13,7 +13,7 @@ import yaml
 from stacks import load
 from stacks.fault import InvalidSettings
 from stacks.schema import settings_table
-from tests.conftest import ROOT, Generated
+from tests.conftest import ROOT, Generated, Gpufleet, MakeProject, Outcome
 
 README = ROOT / "README.md"
 
@@ -106,3 +106,36 @@ def test_a_piece_that_is_wrong_is_found(tmp_path: pathlib.Path) -> None:
     for piece in wrong:
         with pytest.raises(InvalidSettings, match="3 does not divide a node of 8 GPUs"):
             check(piece, tmp_path)
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+OUTPUT = re.compile(
+    r"<!-- output(?:: (?P<edits>.*?))? -->\n```console\n\$ gpufleet (?P<command>.*)\n(?P<printed>(?:.*\n)*?)```\n"
+)
+"""A command of the README and what it prints; on the committed stack, or after edits `this -> that`."""
+
+
+@pytest.mark.generated
+def test_output_is_what_the_commands_print(project: MakeProject, gpufleet: Gpufleet, generated: Generated) -> None:
+    committed = (ROOT / "Pulumi.mi300.yaml").read_text()
+    root = project({"mi300": committed})
+
+    def ran(block: re.Match[str]) -> str:
+        text = committed
+        for edit in filter(None, (block["edits"] or "").split(", ")):
+            before, _, after = edit.partition(" -> ")
+            assert before in text, f"the stack file has no '{before}' to edit"
+            text = text.replace(before, after, 1)
+        (root / "Pulumi.mi300.yaml").write_text(text)
+        return _block(block, gpufleet("-C", root, *block["command"].split(), "--on", "2026-12-01"))
+
+    text = README.read_text()
+    assert len(OUTPUT.findall(text)) >= 2
+    generated(README, OUTPUT.sub(ran, text))
+
+
+def _block(block: re.Match[str], ended: Outcome) -> str:
+    """The fence with what the command printed in place of what stood there."""
+    head = block[0][: block.start("printed") - block.start()]
+    return f"{head}{ended.out}{ended.err}```\n"
