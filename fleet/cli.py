@@ -19,6 +19,11 @@ OK, FINDINGS, INVALID = 0, 1, 2
 """Exit codes: nothing to say, findings, invalid input."""
 
 
+def day(text: str) -> datetime.date:
+    """A date on the command line; argparse names it after this function when it is none."""
+    return datetime.date.fromisoformat(text)
+
+
 _ENGINE = {"up": "up", "down": "destroy"}
 
 
@@ -44,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         offline.add_argument(
             "--on",
             metavar="DATE",
-            type=datetime.date.fromisoformat,
+            type=day,
             default=datetime.date.today(),
             help="day on which acknowledgements are judged (2027-01-31); today, when left out",
         )

@@ -1,0 +1,82 @@
+"""Public files that tests of components compare with, where they lie beside the repository."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+import yaml
+
+SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
+
+Keys = tuple[str, ...]
+
+
+class ChartValues:
+    """A chart's file of default values, with what is commented out in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.keys = frozenset(_keys(text))
+
+    def unknown(self, values: object, *, free: tuple[Keys, ...] = ()) -> list[Keys]:
+        """Paths in the values that the file does not have. What lies below a path of `free` is not looked at."""
+        return [path for path in _paths(values, (), free) if path not in self.keys]
+
+    def commented_out(self, key: str) -> object:
+        """The value that a comment gives to a top-level key."""
+        _, _, rest = self.text.partition(f"\n# {key}:\n")
+        lines = []
+        for line in rest.splitlines():
+            if not line.startswith("# "):
+                break
+            lines.append(line.removeprefix("# "))
+        return yaml.safe_load("\n".join(lines))
+
+
+def _keys(text: str) -> set[Keys]:
+    """Every key of the file by its path, told by indentation; `# ` before a key counts for nothing."""
+    found: set[Keys] = set()
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        match = re.match(r"(\s*)(?:# )?(\s*)([A-Za-z_]\w*):(\s|$)", line)
+        if not match:
+            continue
+        indent = len(match[1]) + len(match[2])
+        while above and above[-1][0] >= indent:
+            above.pop()
+        above.append((indent, match[3]))
+        found.add(tuple(key for _, key in above))
+    return found
+
+
+def _paths(value: object, path: Keys, free: tuple[Keys, ...]) -> list[Keys]:
+    if path in free or not isinstance(value, dict):
+        return []
+    return [found for key, below in value.items() for found in [(*path, key), *_paths(below, (*path, key), free)]]
+
+
+def _shared(folder: str, pattern: str) -> str:
+    files = sorted((SHARED / folder).glob(pattern))
+    if not files:
+        pytest.skip(f"no {pattern} in {folder} of a folder 'shared' beside the repository")
+    return files[0].read_text()
+
+
+@pytest.fixture
+def document_002() -> str:
+    """The description of the pytorch 2-GPU scale set."""
+    return _shared("seeds", "002_*.txt")
+
+
+@pytest.fixture
+def scale_set_chart() -> ChartValues:
+    """Default values of the pinned scale-set chart."""
+    return ChartValues(_shared("data/charts", "gha-runner-scale-set-0.14.2.values.yaml"))
+
+
+@pytest.fixture
+def controller_chart() -> ChartValues:
+    """Default values of the pinned controller chart."""
+    return ChartValues(_shared("data/charts", "gha-runner-scale-set-controller-0.14.2.values.yaml"))

@@ -1,0 +1,314 @@
+"""What every component keeps to, and what may import what."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterator
+
+import pulumi
+import pytest
+from pulumi_kubernetes.core.v1 import Namespace
+
+import components
+from components import (
+    AmdGpuDevicePlugin,
+    AmdGpuDevicePluginArgs,
+    ArcController,
+    ArcControllerArgs,
+    ControllerServiceAccount,
+    ExistingSecret,
+    GithubApp,
+    GithubToken,
+    RunnerProject,
+    RunnerProjectArgs,
+    RunnerResources,
+    RunnerScaleSet,
+    RunnerScaleSetArgs,
+)
+from fleet.plan import Plan, Resource
+from tests.recording import on_cluster, recorded
+
+ROOT = pathlib.Path(components.__file__).parent.parent
+
+TOKENS: dict[type[pulumi.ComponentResource], str] = {
+    AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
+    ArcController: "gpu-runners:index:ArcController",
+    RunnerProject: "gpu-runners:index:RunnerProject",
+    RunnerScaleSet: "gpu-runners:index:RunnerScaleSet",
+}
+"""Type tokens are part of every resource's identity in the state: one that changes replaces the whole subtree."""
+
+EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
+    "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
+    "ArcController": (ArcController, ArcControllerArgs()),
+    "RunnerProject with a secret that exists": (
+        RunnerProject,
+        RunnerProjectArgs(namespace="project", credentials=ExistingSecret(name="existing")),
+    ),
+    "RunnerProject with an App": (
+        RunnerProject,
+        RunnerProjectArgs(
+            namespace="project",
+            credentials=GithubApp(secret_name="app", app_id="1", installation_id="2", private_key="key"),
+        ),
+    ),
+    "RunnerProject with a token": (
+        RunnerProject,
+        RunnerProjectArgs(namespace="project", credentials=GithubToken(secret_name="token", token="token")),
+    ),
+    "RunnerScaleSet": (
+        RunnerScaleSet,
+        RunnerScaleSetArgs(
+            label="label",
+            namespace="project",
+            config_url="https://github.com/org",
+            credentials_secret="secret",
+            controller=ControllerServiceAccount(name="account", namespace="arc"),
+            min_runners=0,
+            max_runners=1,
+            resources=RunnerResources(cpu="1", memory="1Gi"),
+        ),
+    ),
+}
+
+of_every_class = pytest.mark.parametrize("cls", TOKENS, ids=lambda cls: cls.__name__)
+of_every_example = pytest.mark.parametrize(("cls", "args"), EXAMPLES.values(), ids=list(EXAMPLES))
+
+
+def modules() -> list[types.ModuleType]:
+    """Every module of the package, whether `components` imports it or not."""
+    return [
+        importlib.import_module(f"components.{module.name}") for module in pkgutil.iter_modules(components.__path__)
+    ]
+
+
+def defined(wanted: Callable[[type], bool]) -> set[type]:
+    """Every class that a module of the package defines and that is wanted."""
+    return {
+        cls
+        for module in modules()
+        for cls in vars(module).values()
+        if isinstance(cls, type) and cls.__module__ == module.__name__ and wanted(cls)
+    }
+
+
+def args_of(cls: type) -> type:
+    return getattr(components, f"{cls.__name__}Args")
+
+
+def example(cls: type, args: object, name: str = "under-test", **options: typing.Any) -> Plan:
+    """A component of that class beside a resource that is not its own."""
+
+    def build() -> None:
+        opts = on_cluster()
+        before = Namespace("before", opts=opts)
+        cls(name, args, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[before], **options)))
+
+    return recorded(build)
+
+
+def itself(plan: Plan) -> Resource:
+    (component,) = (resource for resource in plan.resources if resource.component)
+    return component
+
+
+def children(plan: Plan) -> list[Resource]:
+    others = ("before", "cluster")
+    return [resource for resource in plan.resources if not resource.component and resource.name not in others]
+
+
+# -- the public list --------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_tokens_is_complete() -> None:
+    assert set(TOKENS) == defined(lambda cls: issubclass(cls, pulumi.ComponentResource))
+
+
+def test_there_is_an_example_of_every_component() -> None:
+    assert {cls for cls, _ in EXAMPLES.values()} == set(TOKENS)
+
+
+def test_every_component_and_its_arguments_are_public() -> None:
+    for cls in TOKENS:
+        assert getattr(components, cls.__name__, None) is cls
+        assert f"{cls.__name__}Args" in components.__all__
+
+
+def test_all_is_sorted_and_is_what_is_exposed() -> None:
+    exposed = [
+        name for name, value in vars(components).items() if not name.startswith("_") and not inspect.ismodule(value)
+    ]
+    assert components.__all__ == sorted(exposed)
+
+
+@of_every_class
+def test_whatever_arguments_are_made_of_is_public(cls: type) -> None:
+    public = {getattr(components, name) for name in components.__all__}
+    # `pulumi.Input` is made of names that only its own module knows.
+    names = {"Output": pulumi.Output, "T": object}
+    for name, hint in typing.get_type_hints(args_of(cls), localns=names).items():
+        ours = {part for part in parts(hint) if isinstance(part, type) and part.__module__.startswith("components.")}
+        assert ours <= public, f"{cls.__name__}Args.{name}"
+
+
+def parts(hint: object) -> Iterator[object]:
+    """A type hint and every type in it."""
+    yield hint
+    for part in typing.get_args(hint):
+        yield from parts(part)
+
+
+# -- constructors and arguments ---------------------------------------------------------------------------------------
+
+
+@of_every_class
+def test_a_constructor_takes_name_args_and_opts(cls: type) -> None:
+    parameters = inspect.signature(cls).parameters
+    assert list(parameters) == ["name", "args", "opts"]
+    assert parameters["opts"].default is None
+    hints = typing.get_type_hints(cls.__init__)
+    assert hints["name"] is str
+    assert args_of(cls) in parts(hints["args"])
+    assert hints["opts"] == pulumi.ResourceOptions | None
+
+
+@of_every_class
+def test_a_component_without_needful_arguments_can_do_without_any(cls: type) -> None:
+    needful = [
+        field
+        for field in dataclasses.fields(args_of(cls))
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    default = inspect.signature(cls).parameters["args"].default
+    assert default is (inspect.Parameter.empty if needful else None)
+
+
+@pytest.mark.parametrize("cls", sorted(defined(dataclasses.is_dataclass), key=str), ids=lambda cls: cls.__name__)
+def test_plain_data_is_frozen_keyword_only_and_explained(cls: type) -> None:
+    assert cls.__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(cls))
+    (tree,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(tree, ast.ClassDef)
+    assert ast.get_docstring(tree)
+    assert unexplained(tree) == []
+
+
+@of_every_class
+def test_a_component_and_its_attributes_are_explained(cls: type) -> None:
+    (tree,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(tree, ast.ClassDef)
+    assert ast.get_docstring(tree)
+    assert unexplained(tree) == []
+    assert "ready" in cls.__annotations__
+
+
+def unexplained(tree: ast.ClassDef) -> list[str]:
+    """Attributes with no string below them."""
+    after = [*tree.body[1:], None]
+    return [
+        ast.unparse(statement.target)
+        for statement, following in zip(tree.body, after, strict=True)
+        if isinstance(statement, ast.AnnAssign)
+        and not (
+            isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        )
+    ]
+
+
+# -- what they register -----------------------------------------------------------------------------------------------
+
+
+@of_every_example
+def test_the_token_is_that_of_the_table(cls: type, args: object) -> None:
+    assert itself(example(cls, args)).type == TOKENS[cls]
+
+
+@of_every_example
+def test_outputs_are_registered(cls: type, args: object) -> None:
+    assert itself(example(cls, args)).outputs is not None
+
+
+@of_every_example
+def test_children_are_its_own_and_named_after_it(cls: type, args: object) -> None:
+    """One alias moves a component with all its children only where their names begin with its own."""
+    plan = example(cls, args)
+    assert children(plan)
+    for child in children(plan):
+        assert child.parent == itself(plan).urn
+        assert child.name == "under-test" or child.name.startswith("under-test-")
+
+
+@of_every_example
+def test_two_of_a_kind_have_nothing_in_common(cls: type, args: object) -> None:
+    first, second = ({child.urn for child in children(example(cls, args, name))} for name in ("one", "two"))
+    assert first.isdisjoint(second)
+
+
+@of_every_example
+def test_the_callers_options_are_the_components_alone(cls: type, args: object) -> None:
+    """A child that had them too would be told twice, and `ignore_changes` would name what it has not."""
+    plan = example(cls, args, ignore_changes=["nothing"], aliases=[pulumi.Alias(name="old")])
+    (before,) = (resource.urn for resource in plan.resources if resource.name == "before")
+    component = itself(plan)
+    assert component.depends_on == (before,)
+    assert component.options == {"ignoreChanges": ["nothing"], "aliases": ["old"]}
+    for child in children(plan):
+        assert before not in child.depends_on
+        assert child.options.keys() <= {"customTimeouts"}
+
+
+@of_every_example
+def test_ready_is_a_child(cls: type, args: object) -> None:
+    made = []
+    plan = recorded(lambda: made.append(cls("under-test", args, on_cluster())))
+    ready = made[0].ready if isinstance(made[0].ready, list) else [made[0].ready]
+    assert {resource._name for resource in ready} <= {child.name for child in children(plan)}
+    assert ready
+
+
+# -- who imports whom -------------------------------------------------------------------------------------------------
+
+OURS = ("components", "stacks", "fleet", "sandbox", "tests")
+
+ALLOWED = {
+    "components": {"components"},
+    "stacks": {"components", "stacks"},
+    "fleet": {"components", "stacks", "fleet"},
+    "sandbox": {"components", "stacks", "fleet", "sandbox"},
+}
+
+EXCEPTIONS = {("fleet/cli.py", "sandbox")}
+"""The command line is where everything meets."""
+
+
+def imports(source: str) -> set[str]:
+    """Top-level packages of ours that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import hides what is imported"
+            found.add((node.module or "").partition(".")[0])
+    return found & set(OURS)
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_arrows_point_one_way(package: str) -> None:
+    for file in sorted((ROOT / package).rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        wrong = imports(file.read_text()) - ALLOWED[package]
+        assert wrong <= {other for where, other in EXCEPTIONS if where == name}, f"{name} imports {', '.join(wrong)}"
+
+
+def test_an_import_inside_a_function_counts() -> None:
+    assert imports("def f():\n    from stacks import load\n    import tests.recording, json\n") == {"stacks", "tests"}
