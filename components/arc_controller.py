@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,14 +25,24 @@ SCALE_SET_LABELS = ("name", "namespace")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControllerServiceAccount:
-    """The account that every scale set's manager role is bound to. Always given to the scale-set chart: left out,
-    the chart looks for the controller in the live cluster and fails where it is not there yet."""
+class ControllerReference:
+    """A controller, as its scale sets have to know it. Take `ArcController.reference`, or describe one that runs
+    already."""
 
-    name: str
-    """Name of the service account, `<release>-gha-rs-controller`."""
+    service_account: str
+    """Name of its service account, `<release>-gha-rs-controller`. Left out, the scale-set chart would look for it in
+    the live cluster, and fail where it is not there yet."""
     namespace: str
     """Namespace of the controller."""
+    version: str = ARC_VERSION
+    """Its chart version, and so that of every scale set it manages: it deletes those of another minor version."""
+    chart_mirror: str | None = None
+    """Folder or registry to take the scale-set chart from instead of GitHub's registry."""
+    listener_metrics: Mapping[str, Any] | None = None
+    """Chart value `listenerMetrics` of its scale sets; None exposes none."""
+    needs: Sequence[pulumi.Resource] = ()
+    """What has to be there before a scale set, and has to stay until it is gone: only a running controller removes a
+    scale set's finalizers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +69,13 @@ class ArcControllerArgs:
 class ArcController(pulumi.ComponentResource):
     """The controller's namespace and its Helm release.
 
-    Owns the namespace, the release and, with the release, ARC's four CRDs. Scale sets depend on `ready`: only a
-    running controller removes their finalizers, so it has to outlive them.
+    Owns the namespace, the release and, with the release, ARC's four CRDs.
     """
 
     ready: pulumi.Resource
     """The release: depend on it for "the controller runs"."""
-    version: str
-    """Chart version that scale sets have to use as well."""
-    service_account: ControllerServiceAccount
-    """What the scale-set chart is told."""
-    chart_mirror: str | None
-    """Where scale sets take their chart from too."""
-    listener_metrics: dict[str, Any] | None
-    """Chart value `listenerMetrics` for scale sets, with bounded labels; None when metrics are off."""
+    reference: ControllerReference
+    """What its scale sets are told."""
 
     def __init__(
         self, name: str, args: ArcControllerArgs | None = None, opts: pulumi.ResourceOptions | None = None
@@ -100,13 +104,15 @@ class ArcController(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
         )
-        self.version = args.version
-        self.service_account = ControllerServiceAccount(
-            name=service_account_name(args.release), namespace=args.namespace
+        self.reference = ControllerReference(
+            service_account=service_account_name(args.release),
+            namespace=args.namespace,
+            version=args.version,
+            chart_mirror=args.chart_mirror,
+            listener_metrics=listener_metrics() if args.metrics else None,
+            needs=[self.ready],
         )
-        self.chart_mirror = args.chart_mirror
-        self.listener_metrics = listener_metrics() if args.metrics else None
-        self.register_outputs({"version": self.version, "namespace": args.namespace})
+        self.register_outputs({"version": args.version, "namespace": args.namespace})
 
 
 def service_account_name(release: str) -> str:

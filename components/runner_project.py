@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -45,13 +46,34 @@ Credentials = ExistingSecret | GithubApp | GithubToken
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProjectReference:
+    """A project, as its scale sets have to know it. Take `RunnerProject.reference`, or describe one that is there."""
+
+    config_url: pulumi.Input[str]
+    """GitHub URL of the enterprise, organisation or repository whose jobs its runners take."""
+    namespace: pulumi.Input[str]
+    """Namespace of its runners."""
+    credentials_secret: pulumi.Input[str]
+    """Name of the secret in that namespace that its runners register with."""
+    runner_group: str | None = None
+    """GitHub runner group; None means GitHub's default group."""
+    needs: Sequence[pulumi.Resource] = ()
+    """What has to be there before a scale set, and has to stay until it is gone: without its credentials, a scale set
+    cannot be unregistered and is never removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunnerProjectArgs:
     """What a project needs to know."""
 
+    config_url: str
+    """GitHub URL of the enterprise, organisation or repository whose jobs its runners take."""
     namespace: str
-    """Namespace of the project's runners."""
+    """Namespace of its runners."""
     credentials: Credentials
     """What its runners register with."""
+    runner_group: str | None = None
+    """GitHub runner group; None means GitHub's default group."""
 
 
 class RunnerProject(pulumi.ComponentResource):
@@ -62,30 +84,34 @@ class RunnerProject(pulumi.ComponentResource):
     """
 
     ready: list[pulumi.Resource]
-    """What a scale set of the project depends on, and has to be gone before."""
-    namespace: str
-    """Namespace of the project's runners."""
-    credentials_secret: str
-    """Name of the secret in that namespace."""
+    """Namespace and credentials: depend on them for "runners can register"."""
+    reference: ProjectReference
+    """What its scale sets are told."""
 
     def __init__(self, name: str, args: RunnerProjectArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-runners:index:RunnerProject", name, None, opts)
-        self.namespace = args.namespace
         child = pulumi.ResourceOptions(parent=self)
         if isinstance(args.credentials, ExistingSecret):
-            self.credentials_secret = args.credentials.name
+            secret_name = args.credentials.name
             self.ready = [Namespace.get(f"{name}-namespace", args.namespace, opts=child)]
         else:
-            self.credentials_secret = args.credentials.secret_name
+            secret_name = args.credentials.secret_name
             namespace = Namespace(f"{name}-namespace", metadata={"name": args.namespace}, opts=child)
             secret = Secret(
                 f"{name}-credentials",
-                metadata={"name": self.credentials_secret, "namespace": args.namespace},
+                metadata={"name": secret_name, "namespace": args.namespace},
                 data=secret_data(args.credentials),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
             )
             self.ready = [namespace, secret]
-        self.register_outputs({"namespace": self.namespace})
+        self.reference = ProjectReference(
+            config_url=args.config_url,
+            namespace=args.namespace,
+            credentials_secret=secret_name,
+            runner_group=args.runner_group,
+            needs=self.ready,
+        )
+        self.register_outputs({"namespace": args.namespace})
 
 
 def secret_data(credentials: GithubApp | GithubToken) -> dict[str, pulumi.Input[str]]:

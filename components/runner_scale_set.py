@@ -9,8 +9,9 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 
-from components.arc_controller import ARC_REGISTRY, ARC_VERSION, ControllerServiceAccount
+from components.arc_controller import ARC_REGISTRY, ControllerReference
 from components.chart import Chart
+from components.runner_project import ProjectReference
 
 LABEL_LIMIT = 45
 """Characters in a scale set's name; the chart refuses more (autoscalingrunnerset.yaml of the scale-set chart)."""
@@ -74,26 +75,16 @@ class RunnerScaleSetArgs:
 
     label: str
     """The `runs-on` label: name of the scale set and of its Helm release. At most 45 characters."""
-    namespace: pulumi.Input[str]
-    """Namespace of the runners; created elsewhere."""
-    config_url: pulumi.Input[str]
-    """GitHub URL of the enterprise, organisation or repository whose jobs the runners take."""
-    credentials_secret: pulumi.Input[str]
-    """Name of the secret in that namespace with the GitHub App's keys or the token; created elsewhere."""
-    controller: ControllerServiceAccount
-    """Service account of the controller that manages this scale set."""
+    project: ProjectReference
+    """Project whose jobs the runners take, with namespace and credentials."""
+    controller: ControllerReference
+    """Controller that manages the scale set, and decides its chart version."""
     min_runners: int
     """Idle runners kept ready."""
     max_runners: int
     """Most runners at once. ARC takes an unset value for 2,147,483,647."""
     resources: RunnerResources
     """What one runner asks of its node."""
-    version: str = ARC_VERSION
-    """Chart version. The controller deletes scale sets whose minor version is not its own."""
-    chart_mirror: str | None = None
-    """Folder or registry to take the chart from instead of GitHub's registry."""
-    runner_group: str | None = None
-    """GitHub runner group; None means GitHub's default group."""
     image: str = RUNNER_IMAGE
     """Image of the runner, which holds `/home/runner/run.sh`."""
     image_pull_policy: str = "IfNotPresent"
@@ -110,15 +101,13 @@ class RunnerScaleSetArgs:
     """Further environment variables of the runner container."""
     volumes: Sequence[Volume] = ()
     """Further volumes of the runner container."""
-    listener_metrics: Mapping[str, Any] | None = None
-    """Chart value `listenerMetrics`; take `ArcController.listener_metrics`. None exposes none."""
 
 
 class RunnerScaleSet(pulumi.ComponentResource):
     """The Helm release of one scale set.
 
-    Expects the namespace, the credentials secret and the controller to be there, and to stay until it is gone:
-    pass them in `opts.depends_on`, since ARC's finalizers on the scale set need all three.
+    It waits for what its project and its controller name as needed, and is removed before that: ARC's finalizers on the
+    scale set need a running controller, and credentials.
     """
 
     ready: pulumi.Resource
@@ -129,21 +118,24 @@ class RunnerScaleSet(pulumi.ComponentResource):
     def __init__(self, name: str, args: RunnerScaleSetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-runners:index:RunnerScaleSet", name, None, opts)
         chart = Chart(
-            name="gha-runner-scale-set", registry=ARC_REGISTRY, version=args.version, mirror=args.chart_mirror
+            name="gha-runner-scale-set",
+            registry=ARC_REGISTRY,
+            version=args.controller.version,
+            mirror=args.controller.chart_mirror,
         )
         self.label = args.label
         self.ready = Release(
             name,
             ReleaseArgs(
                 name=args.label,
-                namespace=args.namespace,
+                namespace=args.project.namespace,
                 chart=chart.reference,
                 repository_opts=chart.repository,
                 version=chart.version,
                 values=scale_set_values(args),
                 timeout=600,
             ),
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.project.needs, *args.controller.needs]),
         )
         self.register_outputs({"label": self.label})
 
@@ -161,18 +153,18 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
             f"label {args.label!r}: min {args.min_runners}, max {args.max_runners}; 0 <= min <= max is needed"
         )
     values: dict[str, Any] = {
-        "githubConfigUrl": args.config_url,
-        "githubConfigSecret": args.credentials_secret,
-        "controllerServiceAccount": {"name": args.controller.name, "namespace": args.controller.namespace},
+        "githubConfigUrl": args.project.config_url,
+        "githubConfigSecret": args.project.credentials_secret,
+        "controllerServiceAccount": {"name": args.controller.service_account, "namespace": args.controller.namespace},
         # Integers: the chart drops strings without a word.
         "minRunners": int(args.min_runners),
         "maxRunners": int(args.max_runners),
         "template": {"spec": pod_spec(args)},
     }
-    if args.runner_group:
-        values["runnerGroup"] = args.runner_group
-    if args.listener_metrics:
-        values["listenerMetrics"] = dict(args.listener_metrics)
+    if args.project.runner_group:
+        values["runnerGroup"] = args.project.runner_group
+    if args.controller.listener_metrics:
+        values["listenerMetrics"] = dict(args.controller.listener_metrics)
     return values
 
 

@@ -28,7 +28,8 @@ def tree(document: PlanDocument, settings: Settings) -> RenderableType:
     names = {resource.urn: f"{_kind(resource)} {resource.name}" for resource in document.resources}
     root = Tree(f"[bold]{escape(document.stack)}[/]", guide_style="dim")
     _branch(root, None, children, names)
-    return Group(root, Text(), runners(settings))
+    unknown = {f"{_kind(resource)}: {resource.opaque}" for resource in document.resources if resource.opaque}
+    return Group(root, *(Text(line, style="dim") for line in sorted(unknown)), Text(), runners(settings))
 
 
 def _branch(
@@ -49,8 +50,6 @@ def _line(resource: ResourceDocument, names: Mapping[str, str]) -> str:
     if resource.waits_for:
         waits = ", ".join(sorted(names.get(urn, urn) for urn in resource.waits_for))
         text += f" [dim]waits for[/] {escape(waits)}"
-    if resource.opaque:
-        text += f" [dim]({escape(resource.opaque)})[/]"
     return text
 
 

@@ -10,10 +10,12 @@ from components import (
     AmdGpuDevicePluginArgs,
     ArcController,
     ArcControllerArgs,
+    ControllerReference,
     Docker,
     ExistingSecret,
     GithubApp,
     GithubToken,
+    ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
     RunnerResources,
@@ -24,6 +26,7 @@ from components import (
 from stacks.settings import (
     BareMetalCluster,
     ContextKubeconfig,
+    Credentials,
     ExistingSecretCredentials,
     GithubAppCredentials,
     NodePool,
@@ -57,10 +60,8 @@ def build(settings: Settings) -> None:
         name: RunnerProject(name, project_args(name, project), opts) for name, project in settings.projects.items()
     }
     for label, runner in settings.runners.items():
-        project = projects[runner.project]
-        # ARC's finalizers need controller, credentials and namespace: the scale set goes before them.
-        needs = pulumi.ResourceOptions(providers=[provider], depends_on=[controller.ready, *project.ready])
-        RunnerScaleSet(label, scale_set_args(label, settings, controller, project), needs)
+        args = scale_set_args(label, settings, controller.reference, projects[runner.project].reference)
+        RunnerScaleSet(label, args, opts)
     pulumi.export("cluster", settings.cluster.name)
     pulumi.export("labels", sorted(settings.runners))
 
@@ -112,40 +113,41 @@ def toleration_object(toleration: Toleration) -> dict[str, str]:
 
 
 def project_args(name: str, project: Project) -> RunnerProjectArgs:
-    """Namespace and credentials of a project; its secret comes from the stack's configuration."""
-    credentials, config = project.credentials, pulumi.Config()
+    """A project as its component takes it."""
+    return RunnerProjectArgs(
+        config_url=project.config_url,
+        namespace=project.namespace,
+        runner_group=project.runner_group,
+        credentials=component_credentials(name, project.credentials),
+    )
+
+
+def component_credentials(project: str, credentials: Credentials) -> ExistingSecret | GithubApp | GithubToken:
+    """A project's credentials; what is secret comes from the stack's configuration."""
     if isinstance(credentials, ExistingSecretCredentials):
-        return RunnerProjectArgs(namespace=project.namespace, credentials=ExistingSecret(name=credentials.secret_name))
-    secret = config.require_secret(secret_key(name, credentials))
+        return ExistingSecret(name=credentials.secret_name)
+    secret = pulumi.Config().require_secret(secret_key(project, credentials))
     if isinstance(credentials, GithubAppCredentials):
-        app = GithubApp(
+        return GithubApp(
             secret_name=credentials.secret_name,
             app_id=credentials.app_id,
             installation_id=credentials.installation_id,
             private_key=secret,
         )
-        return RunnerProjectArgs(namespace=project.namespace, credentials=app)
-    token = GithubToken(secret_name=credentials.secret_name, token=secret)
-    return RunnerProjectArgs(namespace=project.namespace, credentials=token)
+    return GithubToken(secret_name=credentials.secret_name, token=secret)
 
 
 def scale_set_args(
-    label: str, settings: Settings, controller: ArcController, project: RunnerProject
+    label: str, settings: Settings, controller: ControllerReference, project: ProjectReference
 ) -> RunnerScaleSetArgs:
-    """A runner with everything that its project, its profile and its pool say about it."""
+    """A runner with everything that its profile and its pool say about it."""
     runner = settings.runners[label]
-    profile, pool, owner = settings.profile(runner), settings.pool(runner), settings.projects[runner.project]
+    profile, pool = settings.profile(runner), settings.pool(runner)
     docker = profile.docker
     return RunnerScaleSetArgs(
         label=label,
-        namespace=project.namespace,
-        config_url=owner.config_url,
-        credentials_secret=project.credentials_secret,
-        controller=controller.service_account,
-        version=controller.version,
-        chart_mirror=controller.chart_mirror,
-        listener_metrics=controller.listener_metrics,
-        runner_group=owner.runner_group,
+        project=project,
+        controller=controller,
         min_runners=runner.min,
         max_runners=runner.max,
         resources=RunnerResources(

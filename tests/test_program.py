@@ -165,7 +165,7 @@ COMPOSED = """
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components import ControllerServiceAccount, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs
+from components import ControllerReference, ProjectReference, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs
 
 cluster = kubernetes.Provider("somebody-elses", context="theirs")
 opts = pulumi.ResourceOptions(providers=[cluster])
@@ -174,10 +174,10 @@ runners = RunnerScaleSet(
     "theirs",
     RunnerScaleSetArgs(
         label="their-gpus",
-        namespace=namespace.metadata.name,
-        config_url="https://github.com/them",
-        credentials_secret="made-by-hand",
-        controller=ControllerServiceAccount(name="arc-gha-rs-controller", namespace="arc-systems"),
+        project=ProjectReference(
+            config_url="https://github.com/them", namespace=namespace.metadata.name, credentials_secret="made-by-hand"
+        ),
+        controller=ControllerReference(service_account="arc-gha-rs-controller", namespace="arc-systems"),
         min_runners=0,
         max_runners=3,
         resources=RunnerResources(cpu="8", memory="64Gi", gpus=1),

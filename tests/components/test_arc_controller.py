@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components import ArcController, ArcControllerArgs, ControllerServiceAccount
+from components import ArcController, ArcControllerArgs
 from components.arc_controller import ARC_REGISTRY, ARC_VERSION, listener_metrics, service_account_name
 from fleet.plan import Plan
 from tests.recording import on_cluster, recorded, release, the
@@ -52,13 +52,14 @@ def test_its_chart_comes_by_exact_version_from_anywhere(mirror: str | None, char
     found = release(plan, "arc")
     assert (found.chart, found.version, found.repository) == (chart, ARC_VERSION, repository)
     assert not found.is_scale_set
-    assert made.chart_mirror == mirror
+    assert made.reference.chart_mirror == mirror
 
 
 def test_scale_sets_learn_version_and_account_from_it() -> None:
     made, plan = controller(version="0.14.1", release="gha", namespace="runners-system")
-    assert made.version == release(plan, "gha").version == "0.14.1"
-    assert made.service_account == ControllerServiceAccount(name="gha-gha-rs-controller", namespace="runners-system")
+    assert made.reference.version == release(plan, "gha").version == "0.14.1"
+    assert made.reference.service_account == "gha-gha-rs-controller"
+    assert made.reference.namespace == "runners-system"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_metrics_have_all_three_addresses() -> None:
 def test_without_metrics_none_is_told_of_any() -> None:
     made, plan = controller(metrics=False)
     assert "metrics" not in release(plan, "arc").values
-    assert made.listener_metrics is None
+    assert made.reference.listener_metrics is None
 
 
 def test_it_logs_less_than_the_chart_would() -> None:
@@ -118,7 +119,7 @@ def metrics() -> dict[str, dict[str, Any]]:
 
 def test_scale_sets_are_given_the_metrics() -> None:
     made, _ = controller()
-    assert made.listener_metrics == listener_metrics()
+    assert made.reference.listener_metrics == listener_metrics()
 
 
 @pytest.mark.parametrize("name", sorted(metrics()))

@@ -22,10 +22,11 @@ from components import (
     AmdGpuDevicePluginArgs,
     ArcController,
     ArcControllerArgs,
-    ControllerServiceAccount,
+    ControllerReference,
     ExistingSecret,
     GithubApp,
     GithubToken,
+    ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
     RunnerResources,
@@ -45,32 +46,41 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 }
 """Type tokens are part of every resource's identity in the state: one that changes replaces the whole subtree."""
 
+ORG = "https://github.com/org"
+
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
     "ArcController": (ArcController, ArcControllerArgs()),
     "RunnerProject with a secret that exists": (
         RunnerProject,
-        RunnerProjectArgs(namespace="project", credentials=ExistingSecret(name="existing")),
+        RunnerProjectArgs(
+            config_url="https://github.com/org", namespace="project", credentials=ExistingSecret(name="existing")
+        ),
     ),
     "RunnerProject with an App": (
         RunnerProject,
         RunnerProjectArgs(
+            config_url=ORG,
             namespace="project",
             credentials=GithubApp(secret_name="app", app_id="1", installation_id="2", private_key="key"),
         ),
     ),
     "RunnerProject with a token": (
         RunnerProject,
-        RunnerProjectArgs(namespace="project", credentials=GithubToken(secret_name="token", token="token")),
+        RunnerProjectArgs(
+            config_url=ORG,
+            namespace="project",
+            credentials=GithubToken(secret_name="token", token="token"),
+        ),
     ),
     "RunnerScaleSet": (
         RunnerScaleSet,
         RunnerScaleSetArgs(
             label="label",
-            namespace="project",
-            config_url="https://github.com/org",
-            credentials_secret="secret",
-            controller=ControllerServiceAccount(name="account", namespace="arc"),
+            project=ProjectReference(
+                config_url="https://github.com/org", namespace="project", credentials_secret="secret"
+            ),
+            controller=ControllerReference(service_account="account", namespace="arc"),
             min_runners=0,
             max_runners=1,
             resources=RunnerResources(cpu="1", memory="1Gi"),

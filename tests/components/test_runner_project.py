@@ -14,6 +14,8 @@ from tests.recording import on_cluster, recorded, the
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
 
+URL = "https://github.com/pytorch"
+
 EXISTING = ExistingSecret(name="pytorch-secret")
 APP = GithubApp(secret_name="pre-defined-rocm-secret", app_id="1000001", installation_id="50000001", private_key=KEY)
 TOKEN = GithubToken(secret_name="token", token="ghp_0123")
@@ -22,7 +24,7 @@ TOKEN = GithubToken(secret_name="token", token="ghp_0123")
 def project(credentials: Any) -> tuple[RunnerProject, Plan]:
     """A project with these credentials, and the plan that it is all of."""
     made: list[RunnerProject] = []
-    args = RunnerProjectArgs(namespace="pytorch", credentials=credentials)
+    args = RunnerProjectArgs(config_url=URL, namespace="pytorch", credentials=credentials)
     plan = recorded(lambda: made.append(RunnerProject("project", args, on_cluster())))
     return made[0], plan
 
@@ -39,7 +41,7 @@ def data(plan: Plan) -> dict[str, str]:
 
 def test_an_existing_secret_is_only_named() -> None:
     made, plan = project(EXISTING)
-    assert made.credentials_secret == "pytorch-secret"
+    assert made.reference.credentials_secret == "pytorch-secret"
     assert plan.objects() == []
     assert not [resource for resource in plan.resources if resource.type.endswith(":Secret")]
 
@@ -65,8 +67,8 @@ def test_namespace_and_secret_are_made(credentials: GithubApp | GithubToken) -> 
     assert the(plan, "Namespace").inputs["metadata"] == {"name": "pytorch"}
     assert the(plan, "Secret").inputs["metadata"] == {"name": credentials.secret_name, "namespace": "pytorch"}
     assert the(plan, "Namespace").urn in the(plan, "Secret").depends_on
-    assert made.credentials_secret == credentials.secret_name
-    assert made.namespace == "pytorch"
+    assert made.reference.credentials_secret == credentials.secret_name
+    assert made.reference.namespace == "pytorch"
 
 
 def test_an_app_has_the_three_keys_that_arc_reads() -> None:
@@ -104,7 +106,8 @@ def test_values_stand_under_data() -> None:
 def test_a_secret_of_the_configuration_stays_one() -> None:
     def build() -> None:
         app = GithubApp(secret_name="app", app_id="1", installation_id="2", private_key=pulumi.Output.secret("hunter2"))
-        RunnerProject("project", RunnerProjectArgs(namespace="pytorch", credentials=app), on_cluster())
+        args = RunnerProjectArgs(config_url=URL, namespace="pytorch", credentials=app)
+        RunnerProject("project", args, on_cluster())
 
     plan = recorded(build)
     assert data(plan)["github_app_private_key"] == "hunter2"
@@ -115,4 +118,4 @@ def test_a_secret_of_the_configuration_stays_one() -> None:
 def test_what_scale_sets_depend_on_is_all_there_is(credentials: Any) -> None:
     made, plan = project(credentials)
     children = {resource.name for resource in plan.resources if resource.parent}
-    assert {resource._name for resource in made.ready} == children
+    assert {resource._name for resource in made.reference.needs} == children

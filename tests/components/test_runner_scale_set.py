@@ -10,16 +10,16 @@ import stat
 import subprocess
 from typing import Any
 
-import pulumi
 import pytest
 import yaml
 
 from components import (
     ArcController,
     ArcControllerArgs,
-    ControllerServiceAccount,
+    ControllerReference,
     Docker,
     GithubToken,
+    ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
     RunnerResources,
@@ -39,10 +39,10 @@ GOLDEN: dict[str, Any] = yaml.safe_load((ROOT / "tests/golden/pytorch-2-gpu.valu
 
 PYTORCH = RunnerScaleSetArgs(
     label="linux-mi300-gpu-2",
-    namespace="pytorch",
-    config_url="https://github.com/pytorch",
-    credentials_secret="pytorch-secret",
-    controller=ControllerServiceAccount(name="arc-gha-rs-controller", namespace="arc-systems"),
+    project=ProjectReference(
+        config_url="https://github.com/pytorch", namespace="pytorch", credentials_secret="pytorch-secret"
+    ),
+    controller=ControllerReference(service_account="arc-gha-rs-controller", namespace="arc-systems"),
     min_runners=1,
     max_runners=6,
     resources=RunnerResources(cpu="40000m", memory="450000Mi", ephemeral_storage="100G", gpus=2),
@@ -56,10 +56,10 @@ PYTORCH = RunnerScaleSetArgs(
 
 BASE = RunnerScaleSetArgs(
     label="mi300-cluster",
-    namespace="base",
-    config_url="https://github.com/org/repo",
-    credentials_secret="pre-defined-rocm-secret",
-    controller=ControllerServiceAccount(name="arc-gha-rs-controller", namespace="arc-systems"),
+    project=ProjectReference(
+        config_url="https://github.com/org/repo", namespace="base", credentials_secret="pre-defined-rocm-secret"
+    ),
+    controller=ControllerReference(service_account="arc-gha-rs-controller", namespace="arc-systems"),
     min_runners=0,
     max_runners=2,
     resources=RunnerResources(cpu="16", memory="200Gi", gpus=1),
@@ -75,6 +75,10 @@ def values_of(args: RunnerScaleSetArgs) -> dict[str, Any]:
 
 def changed(args: RunnerScaleSetArgs, **changes: Any) -> RunnerScaleSetArgs:
     return dataclasses.replace(args, **changes)
+
+
+def in_group(args: RunnerScaleSetArgs, group: str) -> RunnerScaleSetArgs:
+    return changed(args, project=dataclasses.replace(args.project, runner_group=group))
 
 
 @pytest.fixture
@@ -462,7 +466,7 @@ def test_variables_and_volumes_come_on_top() -> None:
 
 def test_tolerations_and_runner_group_are_passed_on() -> None:
     toleration = {"key": "gpu", "operator": "Exists"}
-    values = values_of(changed(BASE, tolerations=[toleration], runner_group="gpus"))
+    values = values_of(changed(in_group(BASE, "gpus"), tolerations=[toleration]))
     assert values["template"]["spec"]["tolerations"] == [toleration]
     assert values["runnerGroup"] == "gpus"
 
@@ -538,7 +542,8 @@ def test_the_label_is_the_release() -> None:
     ],
 )
 def test_charts_come_by_exact_version_from_anywhere(mirror: str | None, chart: str, repository: str | None) -> None:
-    plan = recorded(lambda: RunnerScaleSet("scale-set", changed(BASE, chart_mirror=mirror), on_cluster()))
+    args = changed(BASE, controller=dataclasses.replace(BASE.controller, chart_mirror=mirror))
+    plan = recorded(lambda: RunnerScaleSet("scale-set", args, on_cluster()))
     found = release(plan, "mi300-cluster")
     assert (found.chart, found.version, found.repository) == (chart, ARC_VERSION, repository)
     assert found.is_scale_set
@@ -552,7 +557,7 @@ def test_values_are_known_to_the_chart(mi300: Plan, scale_set_chart: Any) -> Non
 
 
 def test_a_runner_group_is_known_to_the_chart(scale_set_chart: Any) -> None:
-    values = values_of(changed(PYTORCH, runner_group="gpus"))
+    values = values_of(in_group(PYTORCH, "gpus"))
     assert scale_set_chart.unknown(values, free=(("template", "spec"),)) == []
 
 
@@ -565,18 +570,19 @@ def test_a_misspelt_value_is_not_known_to_the_chart(scale_set_chart: Any) -> Non
 
 
 def fleet_of_one() -> None:
-    """A controller, a project and a scale set, put together as `RunnerScaleSet` asks for."""
+    """A controller, a project and a scale set, which is told of the others and of nothing else."""
     opts = on_cluster()
     controller = ArcController("arc", ArcControllerArgs(), opts)
     credentials = GithubToken(secret_name="token", token="ghp")
-    project = RunnerProject("project", RunnerProjectArgs(namespace="base", credentials=credentials), opts)
-    needs = pulumi.ResourceOptions(depends_on=[controller.ready, *project.ready])
-    RunnerScaleSet("scale-set", BASE, pulumi.ResourceOptions.merge(opts, needs))
+    args = RunnerProjectArgs(config_url="https://github.com/org", namespace="base", credentials=credentials)
+    project = RunnerProject("project", args, opts)
+    told = changed(BASE, project=project.reference, controller=controller.reference)
+    RunnerScaleSet("scale-set", told, opts)
 
 
 def test_a_scale_set_goes_before_what_its_finalizers_need() -> None:
-    """Controller, credentials and namespaces are removed only when the release is gone; the dependency is that of the
-    component, and reaches the release because a child goes before its parent."""
+    """Controller, credentials and namespaces are removed only when the release is gone, without anybody's asking: what
+    a scale set is told of its project and its controller carries the dependency."""
     plan = recorded(fleet_of_one)
     stay = stays_for(plan, the(plan, "Release", "scale-set"))
     for kind, name in (
