@@ -8,6 +8,7 @@ import gc
 import os
 import pathlib
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from fleet.findings import Report
     from sandbox.report import State
 
-OK, FINDINGS, INVALID = 0, 1, 2
-"""Exit codes: nothing to say, findings, invalid input."""
+OK, FINDINGS, INVALID, BROKEN = 0, 1, 2, 3
+"""Exit codes: nothing to say, findings, invalid input, a fault of the program itself."""
 
 
 def day(text: str) -> datetime.date:
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="gpufleet",
         description="GPU CI clusters, previewed offline and brought up on one machine.",
-        epilog="exit codes: 0 nothing to say, 1 findings, 2 invalid settings or arguments",
+        epilog="exit codes: 0 nothing to say, 1 findings, 2 invalid settings or arguments, 3 a fault of its own",
     )
     top.add_argument("-C", dest="root", metavar="DIR", type=pathlib.Path, default=pathlib.Path(), help="project folder")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -98,6 +99,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = OK
     except KeyboardInterrupt:
         code = 130
+    except Exception:
+        # Neither 1 nor 2: a fault must not look like a finding.
+        traceback.print_exc()
+        code = BROKEN
     sys.stderr.flush()
     os._exit(code)
 
@@ -118,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return {"check": _check, "preview": _preview, "sandbox": _sandbox}[arguments.command](root, arguments)
-    except (InvalidSettings, pulumi.RunError, RecordingError, FileExistsError) as error:
+    except (InvalidSettings, pulumi.RunError, RecordingError, OSError) as error:
         print(error, file=sys.stderr)
         return INVALID
 
@@ -161,10 +166,8 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     elif arguments.format == "yaml":
         print(preview.manifests(plan), end="")
     else:
-        from fleet.terminal import console
-
-        console().print(preview.tree(document(plan, report), previewed.settings))
-        print(f"\n{_counted(report)}")
+        print(preview.tree(document(plan, report), previewed.settings))
+        print(_counted(report))
     for line in report.lines():
         print(line, file=sys.stderr)
     return FINDINGS if report.open else OK
@@ -190,19 +193,18 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import findings, preview, stack
     from fleet.document import document
-    from fleet.terminal import console
 
     running = stack.read(root, arguments.stack)
     plan = running.plan()
     report_ = findings.report(running.settings, running.file, datetime.date.today())
-    console().print(preview.tree(document(plan, report_), running.settings))
+    print(preview.tree(document(plan, report_), running.settings))
     sys.stdout.flush()
 
     from sandbox import lifecycle, report
+    from sandbox.terminal import console
 
     bring_up = lifecycle.rehearse if arguments.engine else lifecycle.up
     outcome = bring_up(running, plan, arguments.binaries, arguments.jobs)
-    console().print()
     tables = report.tables(outcome.state, running.settings, plan, outcome.jobs, installed=arguments.engine is not None)
     console().print(tables)
     print(f"\n{outcome.changed}: {_summary(outcome.state)}")
@@ -216,8 +218,8 @@ def _summary(state: State) -> str:
 
 def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import stack
-    from fleet.terminal import console
     from sandbox import lifecycle, report
+    from sandbox.terminal import console
 
     running = stack.read(root, arguments.stack)
     state, mix = lifecycle.status(running)

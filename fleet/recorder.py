@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import linecache
 import os
 import pathlib
 import runpy
@@ -47,11 +48,14 @@ def record(
 ) -> Plan:
     """The plan of the program of the Pulumi project in `root`.
 
-    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt. Raises
-    what `record_program` raises.
+    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt.
+
+    Raises RecordingError for a project without a name or a program, and what `record_program` raises.
     """
-    project = yaml.safe_load((root / "Pulumi.yaml").read_text())
+    project = _project(root / "Pulumi.yaml")
     main = root / project.get("main", "__main__.py")
+    if not main.is_file():
+        raise RecordingError(f"Pulumi.yaml: main: there is no program {main}")
 
     def program() -> None:
         runpy.run_path(str(main), run_name="__main__")
@@ -64,6 +68,16 @@ def record(
         secrets=secrets,
         unknown_outputs=unknown_outputs,
     )
+
+
+def _project(file: pathlib.Path) -> dict[str, Any]:
+    try:
+        project = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise RecordingError(f"Pulumi.yaml is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(project, dict) or not isinstance(project.get("name"), str):
+        raise RecordingError("Pulumi.yaml: name: is missing; it is no Pulumi project without")
+    return project
 
 
 def record_program(
@@ -105,11 +119,14 @@ def _surroundings() -> Iterator[None]:
     """What a program sees of its process, and what it changes there, taken back afterwards."""
     path, name = list(sys.path), "PULUMI_ERROR_OUTPUT_STRING"
     before = os.environ.get(name)
+    # The SDK takes a stack trace for each resource, and Python looks at every file in it again, whether it has changed.
+    check, linecache.checkcache = linecache.checkcache, lambda filename=None: None
     # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
     os.environ[name] = "true"
     try:
         yield
     finally:
+        linecache.checkcache = check
         sys.path[:] = path
         del os.environ[name]
         os.environ.update({name: before} if before is not None else {})

@@ -10,7 +10,7 @@ from fleet.recorder import record
 from stacks import load
 from stacks.fault import PROJECT
 from stacks.settings import Settings
-from stacks.stack_file import StackFile
+from stacks.stack_file import StackFile, stack_files, stack_name
 
 STAND_IN = "stand-in-for-a-secret"
 """What every secret of a stack is, as long as nobody has decrypted it."""
@@ -52,4 +52,4 @@ def read(root: pathlib.Path, name: str) -> Stack:
 
 def names(root: pathlib.Path) -> list[str]:
     """Names of the stacks whose files lie in the folder, sorted."""
-    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in root.glob("Pulumi.*.yaml"))
+    return [stack_name(path) for path in stack_files(root)]

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from stacks import rules, wording
 from stacks.fault import PROJECT, Fault, InvalidSettings, Path, listed, near, nearest
 from stacks.settings import Settings
-from stacks.stack_file import StackFile, read
+from stacks.stack_file import StackFile, read, stack_files
 
 SECTIONS = frozenset(to_camel(name) for name in Settings.model_fields)
 """The configuration keys of the project, secrets aside."""
@@ -119,7 +119,7 @@ def _validated(values: Mapping[str, Any], file: StackFile) -> tuple[Settings | N
 def _shared_labels(settings: Settings, file: StackFile) -> Iterator[Fault]:
     """Labels that another stack of the project has on the same cluster: GitHub would give a job to either, and each
     stack would undo the other's changes."""
-    for path in sorted(file.path.parent.glob("Pulumi.*.yaml")):
+    for path in stack_files(file.path.parent):
         if path == file.path:
             continue
         try:

@@ -81,12 +81,22 @@ class StackFile:
             node = found[1]
 
 
+def stack_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The stack files in a folder, sorted; deployment settings (`Pulumi.<stack>.deploy.yaml`) are none."""
+    return sorted(path for path in folder.glob("Pulumi.*.yaml") if not path.name.endswith(".deploy.yaml"))
+
+
+def stack_name(path: pathlib.Path) -> str:
+    """Name of the stack that a file is of."""
+    return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
+
+
 def read(path: pathlib.Path) -> StackFile:
     """Reads a stack file. Mistakes in its text are kept, so that they are told together with those in its settings.
 
     Raises InvalidSettings for a file that is not there, cannot be read, or is not YAML.
     """
-    stack = path.name.removeprefix("Pulumi.").removesuffix(".yaml")
+    stack = stack_name(path)
     root = _composed(path)
     text = _Text(path.name)
     content = {} if root is None else text.value(root, ())
@@ -176,9 +186,7 @@ def _not_yaml(name: str, error: yaml.MarkedYAMLError) -> Fault:
 
 
 def _no_such_stack(path: pathlib.Path) -> Fault:
-    stacks = sorted(
-        file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in path.parent.glob("Pulumi.*.yaml")
-    )
+    stacks = sorted(stack_name(file) for file in stack_files(path.parent))
     there = f"stacks here: {', '.join(stacks)}" if stacks else f"{path.parent} has no stack files"
     return Fault(path.name, None, (), f"does not exist; {there}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import pathlib
 import re
@@ -18,7 +17,6 @@ import yaml
 from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret
 from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 from pulumi_kubernetes.helm.v4 import Chart
-from rich.console import Console, RenderableType
 
 from fleet import cli, preview, stack
 from fleet.document import PlanDocument, document
@@ -87,11 +85,8 @@ def quiet(project: Callable[[dict[str, str]], pathlib.Path]) -> pathlib.Path:
     return project({"quiet": QUIET})
 
 
-def rendered(what: RenderableType) -> list[str]:
-    """What a wide terminal shows."""
-    console = Console(file=io.StringIO(), width=1000, highlight=False)
-    console.print(what)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+def rendered(what: str) -> list[str]:
+    return what.splitlines()
 
 
 def built(build: Callable[[pulumi.ResourceOptions], object]) -> Plan:
