@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 
 from fleet.findings import Report
 from fleet.plan import RELEASE, Plan, Resource, shown
+from stacks.documented import Documented
 from stacks.fault import dotted
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-        use_attribute_docstrings=True,
-    )
+class _Part(Documented):
+    model_config = ConfigDict(validate_by_name=True)
 
 
 class ResourceDocument(_Part):

@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -22,7 +21,6 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
 from components.amd_gpu_device_plugin import (
@@ -35,21 +33,13 @@ from components.amd_gpu_device_plugin import (
 from components.arc_controller import ARC_VERSION
 from components.runner_scale_set import DOCKER_IMAGE, LABEL_LIMIT, RUNNER_IMAGE
 from stacks import quantity
+from stacks.documented import Documented
 
 
-class Model(BaseModel):
-    """Base of every part of the stack file: unknown keys are refused, values never change, keys are camelCase."""
+class Model(Documented):
+    """Base of every part of the stack file."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        validate_by_name=False,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,
-    )
+    model_config = ConfigDict(hide_input_in_errors=True)
 
 
 @dataclass(frozen=True)
