@@ -119,14 +119,16 @@ def _surroundings() -> Iterator[None]:
     """What a program sees of its process, and what it changes there, taken back afterwards."""
     path, name = list(sys.path), "PULUMI_ERROR_OUTPUT_STRING"
     before = os.environ.get(name)
-    # The SDK takes a stack trace for each resource, and Python looks at every file in it again, whether it has changed.
+    # The SDK takes a stack trace for each resource, for file and line alone; Python would look at each file again,
+    # whether it has changed, and read it for the text of the line.
     check, linecache.checkcache = linecache.checkcache, lambda filename=None: None
+    line, linecache.getline = linecache.getline, lambda filename, lineno, module_globals=None: ""
     # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
     os.environ[name] = "true"
     try:
         yield
     finally:
-        linecache.checkcache = check
+        linecache.checkcache, linecache.getline = check, line
         sys.path[:] = path
         del os.environ[name]
         os.environ.update({name: before} if before is not None else {})
