@@ -140,7 +140,7 @@ def listener_metrics() -> dict[str, Any]:
     Once the value is given, a metric that it does not list is not exposed at all; so all are listed
     (cmd/ghalistener/metrics/metrics.go at 0.14.2). Buckets are seconds, up to the six hours of GitHub's job limit.
     """
-    buckets = [5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600]
+    buckets = [10, 30, 60, 300, 900, 3600, 7200, 21600]
     gauges = ("assigned_jobs", "running_jobs", "registered_runners", "busy_runners")
     sizes = ("min_runners", "max_runners", "desired_runners", "idle_runners")
     started, completed = [*JOB_LABELS], [*JOB_LABELS, "job_result"]

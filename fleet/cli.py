@@ -153,20 +153,23 @@ def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import findings, preview, stack
-    from fleet.document import document
 
     previewed = stack.read(root, arguments.stack)
     plan = previewed.plan()
     report = findings.report(previewed.settings, previewed.file, arguments.on)
     if arguments.out:
+        from fleet.document import document
+
         files = preview.write(plan, document(plan, report), arguments.out)
         print(f"{len(files)} files written to {arguments.out}")
     elif arguments.format == "json":
+        from fleet.document import document
+
         print(document(plan, report).model_dump_json(indent=2))
     elif arguments.format == "yaml":
         print(preview.manifests(plan), end="")
     else:
-        print(preview.tree(document(plan, report), previewed.settings))
+        print(preview.tree(plan, previewed.settings))
         print(_counted(report))
     for line in report.lines():
         print(line, file=sys.stderr)
@@ -191,13 +194,11 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 
 def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
-    from fleet import findings, preview, stack
-    from fleet.document import document
+    from fleet import preview, stack
 
     running = stack.read(root, arguments.stack)
     plan = running.plan()
-    report_ = findings.report(running.settings, running.file, datetime.date.today())
-    print(preview.tree(document(plan, report_), running.settings))
+    print(preview.tree(plan, running.settings))
     sys.stdout.flush()
 
     from sandbox import lifecycle, report

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from fleet.findings import Report
-from fleet.plan import RELEASE, Plan, Resource, shown
+from fleet.plan import Kind, Plan, Resource, shown
 from stacks.documented import Documented
 from stacks.fault import dotted
 
@@ -27,7 +27,7 @@ class ResourceDocument(_Part):
     """Logical name."""
     parent: str | None
     """URN of the component it belongs to; null at the top."""
-    kind: Literal["component", "resource", "lookup", "provider"]
+    kind: Kind
     """`component` groups others, `lookup` exists already and is only read, `provider` leads to a cluster or cloud."""
     provider: str | None
     """URN of its provider."""
@@ -99,27 +99,10 @@ def _resource(resource: Resource) -> ResourceDocument:
         type=resource.type,
         name=resource.name,
         parent=resource.parent,
-        kind=_kind(resource),
+        kind=resource.kind,
         provider=resource.provider,
         waits_for=list(resource.depends_on),
         inputs=shown(resource.inputs),
         options=dict(resource.options),
-        opaque=opaque(resource),
+        opaque=resource.opaque,
     )
-
-
-def _kind(resource: Resource) -> Literal["component", "resource", "lookup", "provider"]:
-    if resource.read_id is not None:
-        return "lookup"
-    if resource.type.startswith("pulumi:providers:"):
-        return "provider"
-    return "component" if resource.component else "resource"
-
-
-def opaque(resource: Resource) -> str | None:
-    """What of a resource cannot be known before a provider runs."""
-    if resource.type == RELEASE:
-        return "the chart's objects are known once Helm renders them"
-    if resource.component and not resource.type.startswith("gpu-runners:"):
-        return "its children are known once its provider makes them"
-    return None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
+
+
+Kind = Literal["component", "resource", "lookup", "provider"]
+"""`component` groups others, `lookup` exists already and is only read, `provider` leads to a cluster or cloud."""
 
 
 class Unknown:
@@ -55,6 +59,23 @@ class Resource:
     """Resource options that differ from their defaults."""
     outputs: Mapping[str, Any] | None
     """What a component registered as its outputs; None when it never did."""
+
+    @property
+    def kind(self) -> Kind:
+        if self.read_id is not None:
+            return "lookup"
+        if self.type.startswith("pulumi:providers:"):
+            return "provider"
+        return "component" if self.component else "resource"
+
+    @property
+    def opaque(self) -> str | None:
+        """What of it cannot be known before a provider runs; None when all is said."""
+        if self.type == RELEASE:
+            return "the chart's objects are known once Helm renders them"
+        if self.component and not self.type.startswith("gpu-runners:"):
+            return "its children are known once its provider makes them"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,31 +6,33 @@ import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fleet.document import PlanDocument, ResourceDocument, opaque
-from fleet.plan import RELEASE, Hidden, Plan, Release, shown
+from fleet.plan import RELEASE, Hidden, Plan, Release, Resource, shown
 from stacks.settings import Settings
 
+if TYPE_CHECKING:
+    from fleet.document import PlanDocument
 
-def tree(document: PlanDocument, settings: Settings) -> str:
+
+def tree(plan: Plan, settings: Settings) -> str:
     """A tree of every resource, then what it gives the people who use the runners.
 
     Plain text, made here: importing a library for it takes a tenth of a second, a fifth of what the whole command may.
     """
-    children: dict[str | None, list[ResourceDocument]] = defaultdict(list)
-    for resource in document.resources:
+    children: dict[str | None, list[Resource]] = defaultdict(list)
+    for resource in plan.resources:
         children[resource.parent].append(resource)
-    names = {resource.urn: f"{_kind(resource)} {resource.name}" for resource in document.resources}
-    unknown = {f"{_kind(resource)}: {resource.opaque}" for resource in document.resources if resource.opaque}
-    lines = [document.stack, *_branches(None, children, names), *sorted(unknown), "", *_columns(runners(settings))]
+    names = {resource.urn: f"{_kind(resource)} {resource.name}" for resource in plan.resources}
+    unknown = {f"{_kind(resource)}: {resource.opaque}" for resource in plan.resources if resource.opaque}
+    lines = [plan.stack, *_branches(None, children, names), *sorted(unknown), "", *_columns(runners(settings))]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _branches(
-    urn: str | None, children: Mapping[str | None, list[ResourceDocument]], names: Mapping[str, str]
+    urn: str | None, children: Mapping[str | None, list[Resource]], names: Mapping[str, str]
 ) -> Iterator[str]:
     below = children.get(urn, [])
     for number, resource in enumerate(below, start=1):
@@ -40,19 +42,19 @@ def _branches(
             yield f"{'    ' if last else '│   '}{line}"
 
 
-def _line(resource: ResourceDocument, names: Mapping[str, str]) -> str:
+def _line(resource: Resource, names: Mapping[str, str]) -> str:
     text = f"{_kind(resource)} {resource.name}"
     if resource.kind == "lookup":
         text += " (exists already: looked up, never changed)"
     if resource.type == RELEASE:
         chart = resource.inputs["chart"].split("/")[-1]
         text += f" chart {chart} {resource.inputs['version']}"
-    if resource.waits_for:
-        text += f" waits for {', '.join(sorted(names.get(urn, urn) for urn in resource.waits_for))}"
+    if resource.depends_on:
+        text += f" waits for {', '.join(sorted(names.get(urn, urn) for urn in resource.depends_on))}"
     return text
 
 
-def _kind(resource: ResourceDocument) -> str:
+def _kind(resource: Resource) -> str:
     """The last part of the type token, as people say it."""
     kind = resource.type.split(":")[-1]
     return f"{kind} provider" if resource.kind == "provider" else kind
@@ -132,7 +134,7 @@ def _expected(object_: dict[str, Any]) -> str:
 def _chart(release: Release) -> str:
     source = f" from {release.repository}" if release.repository else ""
     what = f"Helm release {release.namespace}/{release.name}: chart {release.chart} {release.version}{source}"
-    return f"{what}\n{opaque(release.resource)}; its values:\n{_dumped(shown(release.values))}"
+    return f"{what}\n{release.resource.opaque}; its values:\n{_dumped(shown(release.values))}"
 
 
 def _commented(text: str) -> str:

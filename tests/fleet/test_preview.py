@@ -124,7 +124,7 @@ def branches(lines: list[str]) -> list[tuple[str, str | None, str]]:
 
 def tree_of(plan: Plan, settings: Settings) -> tuple[list[str], list[str]]:
     """The lines of the tree without the stack's, and those of the table."""
-    lines = rendered(preview.tree(document(plan, NO_FINDINGS), settings))
+    lines = rendered(preview.tree(plan, settings))
     assert lines[0] == plan.stack
     end = lines.index("")
     return [line for line in lines[1:end] if line[0] in "├│└"], lines[end + 1 :]
@@ -152,7 +152,7 @@ def test_the_tree_says_what_a_resource_waits_for(mi300: Plan, settings: Settings
 
 
 def test_what_is_not_known_is_said_once(mi300: Plan, settings: Settings) -> None:
-    lines = rendered(preview.tree(document(mi300, NO_FINDINGS), settings))
+    lines = rendered(preview.tree(mi300, settings))
     assert lines.count("Release: the chart's objects are known once Helm renders them") == 1
 
 
@@ -419,7 +419,7 @@ def test_secrets_are_hidden_wherever_they_are(settings: Settings, tmp_path: path
     texts = [
         found.model_dump_json(),
         preview.manifests(plan),
-        "\n".join(rendered(preview.tree(found, settings))),
+        preview.tree(plan, settings),
         str(files(tmp_path / "out")),
         repr(plan),
     ]
