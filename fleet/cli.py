@@ -123,9 +123,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return {"check": _check, "preview": _preview, "sandbox": _sandbox}[arguments.command](root, arguments)
-    except (InvalidSettings, pulumi.RunError, RecordingError, OSError) as error:
+    except (InvalidSettings, pulumi.RunError, RecordingError) as error:
         print(error, file=sys.stderr)
-        return INVALID
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # A folder that cannot be written, a disk that is full.
+        print(f"gpufleet: {error.filename}: {error.strerror}" if error.filename else error, file=sys.stderr)
+    return INVALID
 
 
 def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:
