@@ -16,6 +16,7 @@ down: $(INSTALLED)  ## end it
 	@$(VENV)/bin/gpufleet sandbox down $(STACK)
 
 test: $(INSTALLED)  ## run every test
+	@$(VENV)/bin/gpufleet sandbox build
 	@$(VENV)/bin/python -m pytest
 
 bench: $(INSTALLED)  ## measure what should be fast, side by side

@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
     for name, text in (
         ("up", "bring the stack up: a real control plane, simulated nodes and jobs"),
         ("status", "print the table again"),
@@ -198,6 +199,13 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         return INVALID
 
 
+def _sandbox_build(_root: pathlib.Path, _arguments: argparse.Namespace) -> int:
+    from sandbox import binaries
+
+    print(f"the control plane's binaries are in {binaries.find().directory}")
+    return OK
+
+
 def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import preview, stack
 
@@ -255,6 +263,7 @@ def _sandbox_kubeconfig(root: pathlib.Path, arguments: argparse.Namespace) -> in
 
 
 _SANDBOX = {
+    "build": _sandbox_build,
     "up": _sandbox_up,
     "status": _sandbox_status,
     "down": _sandbox_down,
