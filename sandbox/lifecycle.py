@@ -14,7 +14,7 @@ from fleet.stack import STAND_IN, Stack
 from sandbox import arc_stand_in, binaries, job_driver, nodes, objects, report
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
-from sandbox.rehearsal import Rehearsal, missing_cli
+from sandbox.rehearsal import Rehearsal, require_cli
 from stacks.settings import ExistingSecretCredentials, Settings
 
 PATIENCE = 60.0
@@ -46,17 +46,18 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Out
 
 def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
     """Brings the stack up through a real `pulumi up`, in a sandbox apart from that of `up`. Raises SandboxError."""
-    missing_cli()
+    require_cli()
     mix = job_driver.job_mix(jobs, stack.settings)
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.find(source)))
-    change = rehearsal.control_plane.up()
-    surrounding = surroundings(stack, plan)
-    objects.apply(rehearsal.control_plane.kubeconfig, surrounding, stack.name)
-    rehearsal.prepare()
-    with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
-        rehearsal.pulumi("up", "--yes", "--skip-preview")
-    wanted = [*surrounding, *job_driver.runner_jobs(plan.releases(), mix)]
-    return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)
+    with rehearsal.alone():
+        change = rehearsal.control_plane.up()
+        surrounding = surroundings(stack, plan)
+        objects.apply(rehearsal.control_plane.kubeconfig, surrounding, stack.name)
+        rehearsal.prepare()
+        with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
+            rehearsal.pulumi("up", "--yes", "--skip-preview")
+        wanted = [*surrounding, *job_driver.runner_jobs(plan.releases(), mix)]
+        return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)
 
 
 def rehearsal_control_plane(stack: Stack, programs: binaries.Binaries) -> ControlPlane:
@@ -147,12 +148,13 @@ def down(root: pathlib.Path, stack: str) -> bool:
 
 def destroy(stack: Stack) -> bool:
     """A real `pulumi destroy` of what `rehearse` brought up, then `down`. Raises SandboxError."""
-    missing_cli()
+    require_cli()
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.Binaries(binaries.build_directory())))
-    if rehearsal.control_plane.running():
-        rehearsal.prepare()
-        with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
-            rehearsal.pulumi("destroy", "--yes", "--skip-preview")
+    with rehearsal.alone():
+        if rehearsal.control_plane.running():
+            rehearsal.prepare()
+            with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
+                rehearsal.pulumi("destroy", "--yes", "--skip-preview")
     return down(stack.root, stack.name)
 
 

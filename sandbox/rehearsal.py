@@ -6,12 +6,13 @@ kubeconfig is the sandbox's and whose secrets are stand-ins, a passphrase of its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,6 @@ from stacks.stack_file import read
 
 CHARTS = "GPUFLEET_CHARTS"
 """Environment variable with a folder of charts, `<name>-<version>.tgz`, for machines that reach no registry."""
-
-PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
 
 
 @dataclass(frozen=True)
@@ -45,24 +44,30 @@ class Rehearsal:
     def _stack_file(self) -> pathlib.Path:
         return self.folder / f"Pulumi.{self.stack.name}.yaml"
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Waits until no other command rehearses the stack, and keeps others waiting."""
+        directory = self.control_plane.directory
+        with processes.exclusive(directory.with_name(f"{directory.name}.rehearsal.lock")):
+            yield
+
     def prepare(self) -> None:
         """Lays out the engine's folder, and selects or makes the stack. Raises SandboxError."""
-        missing_cli()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "state").mkdir(exist_ok=True)
         passphrase = self.folder / "passphrase"
         if not passphrase.exists():
             passphrase.write_text(secrets.token_hex(32))
-        for name in ("stacks", "components"):
-            link = self.folder / name
-            if not link.is_symlink():
-                link.symlink_to(self.stack.root / name, target_is_directory=True)
+        for entry in self.stack.root.iterdir():
+            link = self.folder / entry.name
+            if not (entry.name.startswith(("Pulumi.", ".")) or link.is_symlink()):
+                link.symlink_to(entry)
         project = yaml.safe_load((self.stack.root / "Pulumi.yaml").read_text())
         # The environment of this very command, wherever the project's own would be.
-        project["runtime"]["options"]["virtualenv"] = sys.prefix
+        project["runtime"] = {"name": "python", "options": {"toolchain": "pip", "virtualenv": sys.prefix}}
         (self.folder / "Pulumi.yaml").write_text(yaml.safe_dump(project, sort_keys=False))
         self._write_stack_file()
-        # A killed run leaves its lock behind; that nobody else runs is this sandbox's own lock's business.
+        # A killed run leaves the engine's lock behind; that nobody else runs, `alone` sees to.
         self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
         self.pulumi("cancel", "--yes", quiet=True)
         values = dict.fromkeys(self.stack.settings.secret_keys(), STAND_IN)
@@ -113,11 +118,10 @@ class Rehearsal:
         return {key: value for key, value in os.environ.items() if key not in foreign} | own
 
 
-def missing_cli(programs: Sequence[str] = PLUGINS[:1]) -> None:
-    """Raises SandboxError when a program of the engine is not on PATH."""
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
+def require_cli() -> None:
+    """Raises SandboxError when the engine's command line is not on PATH."""
+    if shutil.which("pulumi") is None:
         raise SandboxError(
-            f"{', '.join(missing)} is not on PATH: a rehearsal needs the official CLI,"
-            " https://www.pulumi.com/docs/install/; without, leave --engine out"
+            "pulumi is not on PATH: a rehearsal needs the official CLI, https://www.pulumi.com/docs/install/;"
+            " without, leave --engine out"
         )

@@ -24,9 +24,10 @@ import pytest
 from fleet import stack
 from fleet.stack import STAND_IN
 from sandbox import binaries, lifecycle, objects
-from sandbox.rehearsal import CHARTS, PLUGINS, Rehearsal
+from sandbox.rehearsal import CHARTS, Rehearsal
 
 ROOT = Path(__file__).parents[2]
+PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
 MISSING = [name for name in PLUGINS if shutil.which(name) is None] + [CHARTS] * (CHARTS not in os.environ)
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing")
