@@ -55,6 +55,10 @@ def parser() -> argparse.ArgumentParser:
             help="day on which acknowledgements are judged (2027-01-31); today, when left out",
         )
 
+    labels = commands.add_parser("labels", help="print the catalogue of labels, for the people who write workflows")
+    labels.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    labels.add_argument("--format", choices=("markdown", "json", "actionlint"), default="markdown")
+
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
@@ -123,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stacks.fault import InvalidSettings
 
     try:
-        return {"check": _check, "preview": _preview, "sandbox": _sandbox}[arguments.command](root, arguments)
+        return _COMMANDS[arguments.command](root, arguments)
     except (InvalidSettings, pulumi.RunError, RecordingError) as error:
         print(error, file=sys.stderr)
     except BrokenPipeError:
@@ -180,6 +184,19 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     for line in report.lines():
         print(line, file=sys.stderr)
     return FINDINGS if report.open else OK
+
+
+def _labels(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import labels, stack
+
+    found = labels.catalogue(stack.read(root, name) for name in arguments.stack or stack.names(root))
+    if arguments.format == "json":
+        print(found.model_dump_json(indent=2))
+    elif arguments.format == "actionlint":
+        print(labels.actionlint(found), end="")
+    else:
+        print(labels.markdown(found), end="")
+    return OK
 
 
 def _counted(report: Report) -> str:
@@ -262,6 +279,7 @@ def _sandbox_kubeconfig(root: pathlib.Path, arguments: argparse.Namespace) -> in
     return OK
 
 
+_COMMANDS = {"check": _check, "preview": _preview, "labels": _labels, "sandbox": _sandbox}
 _SANDBOX = {
     "build": _sandbox_build,
     "up": _sandbox_up,

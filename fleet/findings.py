@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from stacks.fault import Fault, Path, dotted, nearest
+from stacks.fault import Fault, InvalidSettings, Path, dotted, nearest
 from stacks.load import missing_secret
 from stacks.settings import Settings
-from stacks.stack_file import StackFile
+from stacks.stack_file import StackFile, read, stack_files
 
 Severity = Literal["error", "warning", "note"]
 """`error`: `pulumi up` refuses, or jobs will not run. `warning`: it works, and is unwise. `note`: housekeeping."""
@@ -167,6 +168,31 @@ def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Findin
             )
 
 
+def deprecations_without_successor(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`deprecated-to-nowhere`"""
+    served = _labels_of_the_project(settings, file)
+    for label, runner in settings.runners.items():
+        use = runner.deprecated.use if runner.deprecated else None
+        if use is not None and (use == label or use not in served):
+            yield Finding(
+                "deprecated-to-nowhere",
+                "error",
+                ("runners", label, "deprecated", "use"),
+                f"no stack serves the label '{use}': whoever follows the advice queues for a day;"
+                f" {nearest(use, served - {label})}",
+            )
+
+
+def _labels_of_the_project(settings: Settings, file: StackFile) -> set[str]:
+    """Labels of every stack of the project, as far as the others can be read."""
+    labels = set(settings.runners)
+    for path in stack_files(file.path.parent):
+        with contextlib.suppress(InvalidSettings):
+            runners = read(path).values.get("runners")
+            labels |= set(runners) if isinstance(runners, dict) else set()
+    return labels
+
+
 RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
     missing_secrets,
     mutable_images,
@@ -174,6 +200,7 @@ RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
     shared_docker,
     unlimited_docker,
     minimum_exceeds_pool,
+    deprecations_without_successor,
 )
 
 NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)

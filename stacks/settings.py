@@ -150,6 +150,7 @@ Id = Annotated[
 Address = Annotated[str, Text(r"[A-Za-z0-9:]([-A-Za-z0-9.:]*[A-Za-z0-9])?", 253, "an IP address or a host name")]
 Folder = Annotated[str, Text(r"/[^\s:]*", 512, "an absolute path: it begins with '/'")]
 Variable = Annotated[str, Text(r"[A-Za-z_][A-Za-z0-9_]*", 256, "the name of an environment variable")]
+Date = Annotated[datetime.date, BeforeValidator(_day)]
 Image = Annotated[str, Text(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*", 512, "a container image: HOST/NAME:TAG")]
 Version = Annotated[str, Text(r"[0-9]+\.[0-9]+\.[0-9]+([-+][-+.A-Za-z0-9]+)?", 64, "an exact version such as 0.14.2")]
 GithubUrl = Annotated[
@@ -396,6 +397,10 @@ class Project(Model):
     """Namespace of its runners. With an existing secret it exists already, else this stack owns it."""
     runner_group: Filled | None = None
     """GitHub runner group of its runners; left out, GitHub's default group."""
+    owner: Filled | None = None
+    """Who answers for its runners, in the catalogue of labels."""
+    contact: Filled | None = None
+    """Where to ask about them: a channel, an address, a URL."""
     credentials: Credentials
     """What its runners register with."""
 
@@ -448,6 +453,15 @@ class Profile(Model):
     """Volumes of the runner container, by name."""
 
 
+class Deprecation(Model):
+    """A label that is going to be removed."""
+
+    until: Date
+    """Last day on which it is served."""
+    use: Label | None = None
+    """Label to use instead."""
+
+
 class Runner(Model):
     """One `runs-on` label."""
 
@@ -467,6 +481,8 @@ class Runner(Model):
     """Most runners at once."""
     docker: Switch = False
     """Whether its jobs use Docker."""
+    deprecated: Deprecation | None = None
+    """That the label is going to be removed. A workflow whose label is gone does not fail: it queues for a day."""
 
 
 class Acknowledgement(Model):
@@ -478,7 +494,7 @@ class Acknowledgement(Model):
     """Only at this setting; left out, wherever the finding arises."""
     reason: Filled
     """Why."""
-    until: Annotated[datetime.date, BeforeValidator(_day)]
+    until: Date
     """Last day of the acknowledgement; the day after, the finding is back."""
 
 

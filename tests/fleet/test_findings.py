@@ -140,6 +140,18 @@ RAISED = {
         "error",
         "cluster.nodePools.mi300x",
     ),
+    "a successor that nobody serves": (
+        runner(deprecated={"until": "2027-06-30", "use": "mi300-gpu-9"}),
+        "deprecated-to-nowhere",
+        "error",
+        "runners.mi300-gpu-2.deprecated.use",
+    ),
+    "a label that is its own successor": (
+        runner(deprecated={"until": "2027-06-30", "use": "mi300-gpu-2"}),
+        "deprecated-to-nowhere",
+        "error",
+        "runners.mi300-gpu-2.deprecated.use",
+    ),
 }
 
 
@@ -285,3 +297,13 @@ def test_what_is_found_of_the_mi300_stack() -> None:
 def test_what_is_known_of_the_mi300_stack_comes_back() -> None:
     opened, known = committed(datetime.date(2027, 4, 1))
     assert (sorted(opened), known) == (sorted(OPEN + KNOWN), [])
+
+
+# -- deprecated labels ------------------------------------------------------------------------------------------------
+
+
+def test_a_deprecated_label_may_lead_to_another_stack(tmp_path: pathlib.Path) -> None:
+    other = SMALLEST.replace("mi300-gpu-2:", "mi300-gpu-9:")
+    (tmp_path / "Pulumi.other.yaml").write_text(other)
+    open_ = found(tmp_path, runner(deprecated={"until": "2027-06-30", "use": "mi300-gpu-9"}))
+    assert "deprecated-to-nowhere" not in {name for name, _, _ in open_}

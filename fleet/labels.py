@@ -1,0 +1,139 @@
+"""The catalogue of labels: what `runs-on` can say, for the people who write workflows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import yaml
+
+from fleet.stack import Stack
+from stacks import quantity
+from stacks.documented import Documented
+from stacks.settings import Runner, Settings
+
+
+class LabelEntry(Documented):
+    """One label on one cluster."""
+
+    label: str
+    """What `runs-on` says."""
+    stack: str
+    """Stack that serves it."""
+    cluster: str
+    """Cluster that its jobs run on."""
+    config_url: str
+    """GitHub organisation or repository whose jobs it takes."""
+    runner_group: str | None
+    """GitHub runner group; null is GitHub's default group."""
+    gpus: int
+    """GPUs, or partitions of them, of one runner."""
+    accelerator: str | None
+    """What those are: `AMD MI300X`, `AMD MI300X (CPX)`; null without GPUs."""
+    cpu: str
+    """Cores set aside for one runner, a Kubernetes quantity."""
+    memory: str
+    """Memory set aside for one runner, a Kubernetes quantity."""
+    docker: bool
+    """Whether jobs can use Docker."""
+    at_most: int
+    """Jobs that run at once; more wait."""
+    owner: str | None
+    """Who answers for it."""
+    contact: str | None
+    """Where to ask about it."""
+    status: Literal["served", "deprecated"]
+    """Whether to use it in new workflows."""
+    until: datetime.date | None
+    """Last day of a deprecated label."""
+    use: str | None
+    """What to use instead."""
+
+
+class Catalogue(Documented):
+    """Every label of every stack."""
+
+    labels: list[LabelEntry]
+    """Sorted by label, then stack."""
+
+
+def catalogue(stacks: Iterable[Stack]) -> Catalogue:
+    """The labels of the stacks. One that several clusters serve has an entry for each."""
+    entries = [_entry(label, runner, stack) for stack in stacks for label, runner in stack.settings.runners.items()]
+    return Catalogue.model_construct(labels=sorted(entries, key=lambda entry: (entry.label, entry.stack)))
+
+
+def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
+    settings = stack.settings
+    project, deprecated = settings.projects[runner.project], runner.deprecated
+    return LabelEntry.model_construct(
+        label=label,
+        stack=stack.name,
+        cluster=settings.cluster.name,
+        config_url=project.config_url,
+        runner_group=project.runner_group,
+        gpus=runner.gpus,
+        accelerator=_accelerator(settings, runner) if runner.gpus else None,
+        cpu=runner.cpu,
+        memory=runner.memory,
+        docker=runner.docker,
+        at_most=runner.max,
+        owner=project.owner,
+        contact=project.contact,
+        status="deprecated" if deprecated else "served",
+        until=deprecated.until if deprecated else None,
+        use=deprecated.use if deprecated else None,
+    )
+
+
+def _accelerator(settings: Settings, runner: Runner) -> str:
+    accelerator = settings.pool(runner).accelerator
+    name = f"{accelerator.vendor.upper()} {accelerator.model}"
+    compute = accelerator.partition.compute
+    return name if compute == "SPX" else f"{name} ({compute})"
+
+
+_COLUMNS = ("runs-on", "GPUs", "CPU", "memory", "Docker", "at most", "jobs of", "cluster", "ask", "status")
+
+
+def markdown(entries: Catalogue) -> str:
+    """The catalogue as a Markdown table."""
+    rows = [_COLUMNS, tuple("---" for _ in _COLUMNS), *(_row(entry) for entry in entries.labels)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _row(entry: LabelEntry) -> Sequence[str]:
+    runs_on = f"`{entry.label}`"
+    if entry.runner_group:
+        runs_on = f"`{{group: {entry.runner_group}, labels: {entry.label}}}`"
+    ask = ", ".join(filter(None, (entry.owner, entry.contact)))
+    cells = (
+        runs_on,
+        f"{entry.gpus} {entry.accelerator}" if entry.accelerator else "none",
+        quantity.cores(quantity.parse(entry.cpu)),
+        quantity.gibibytes(quantity.parse(entry.memory)),
+        "yes" if entry.docker else "no",
+        str(entry.at_most),
+        entry.config_url.removeprefix("https://"),
+        entry.cluster,
+        ask,
+        _status(entry),
+    )
+    # A bar in a name would end the cell.
+    return [cell.replace("|", "\\|") for cell in cells]
+
+
+def _status(entry: LabelEntry) -> str:
+    if entry.status == "served":
+        return "served"
+    instead = f"; use `{entry.use}`" if entry.use else ""
+    return f"**deprecated**, served until {entry.until}{instead}"
+
+
+def actionlint(entries: Catalogue) -> str:
+    """Configuration for actionlint (`.github/actionlint.yaml` of a consumer's repository), which then tells a label
+    that nobody serves from one of ours. Deprecated labels are in it: they are still served."""
+    labels = sorted({entry.label for entry in entries.labels})
+    text: str = yaml.safe_dump({"self-hosted-runner": {"labels": labels}}, sort_keys=False)
+    return f"# Generated by gpufleet labels --format actionlint\n{text}"
