@@ -1,4 +1,10 @@
-"""Reusable components of a GPU CI cluster. What is named here is public."""
+"""Reusable components of a GPU CI cluster. What is named here is public.
+
+Components of AWS are imported when they are asked for: a stack on bare metal does not wait for AWS's SDK.
+"""
+
+import importlib
+import typing
 
 from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
@@ -12,6 +18,9 @@ from components.runner_project import (
 )
 from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
 
+if typing.TYPE_CHECKING:
+    from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
+
 __all__ = [
     "AmdGpuDevicePlugin",
     "AmdGpuDevicePluginArgs",
@@ -20,8 +29,14 @@ __all__ = [
     "ControllerReference",
     "Docker",
     "ExistingSecret",
+    "FeatureGates",
     "GithubApp",
     "GithubToken",
+    "Irsa",
+    "Karpenter",
+    "KarpenterArgs",
+    "KarpenterReference",
+    "PodIdentity",
     "ProjectReference",
     "RunnerProject",
     "RunnerProjectArgs",
@@ -30,3 +45,14 @@ __all__ = [
     "RunnerScaleSetArgs",
     "Volume",
 ]
+
+_AWS = dict.fromkeys(
+    ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"), "components.karpenter"
+)
+"""Modules of what is imported when it is asked for."""
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _AWS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_AWS[name]), name)

@@ -28,6 +28,15 @@ def on_cluster(**options: Any) -> pulumi.ResourceOptions:
     return pulumi.ResourceOptions(providers=[Provider("cluster", context="cluster")], **options)
 
 
+def on_aws(**options: Any) -> pulumi.ResourceOptions:
+    """Options with the providers of a cluster and of the account that it is in. To be called once, in the program."""
+    # Imported here: most tests have no use for it.
+    from pulumi_aws import Provider as Account
+
+    providers = [Provider("cluster", context="cluster"), Account("account", region="eu-west-1")]
+    return pulumi.ResourceOptions(providers=providers, **options)
+
+
 def the(plan: Plan, kind: str, name: str | None = None) -> Resource:
     """The only resource of that kind (the last part of its type), and of that name where there are several."""
     found = [

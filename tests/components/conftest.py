@@ -80,3 +80,9 @@ def scale_set_chart() -> ChartValues:
 def controller_chart() -> ChartValues:
     """Default values of the pinned controller chart."""
     return ChartValues(_shared("data/charts", "gha-runner-scale-set-controller-0.14.2.values.yaml"))
+
+
+@pytest.fixture
+def karpenter_chart() -> ChartValues:
+    """Default values of the pinned Karpenter chart."""
+    return ChartValues(_shared("data/charts", "karpenter-1.14.1.values.yaml"))

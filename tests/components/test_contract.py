@@ -8,6 +8,8 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+import subprocess
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -26,6 +28,9 @@ from components import (
     ExistingSecret,
     GithubApp,
     GithubToken,
+    Irsa,
+    Karpenter,
+    KarpenterArgs,
     ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
@@ -34,23 +39,39 @@ from components import (
     RunnerScaleSetArgs,
 )
 from fleet.plan import Plan, Resource
-from tests.recording import on_cluster, recorded
+from tests.recording import on_aws, on_cluster, recorded
 
 ROOT = pathlib.Path(components.__file__).parent.parent
 
 TOKENS: dict[type[pulumi.ComponentResource], str] = {
     AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
     ArcController: "gpu-runners:index:ArcController",
+    Karpenter: "gpu-runners:index:Karpenter",
     RunnerProject: "gpu-runners:index:RunnerProject",
     RunnerScaleSet: "gpu-runners:index:RunnerScaleSet",
 }
 """Type tokens are part of every resource's identity in the state: one that changes replaces the whole subtree."""
 
+ON_AWS = {Karpenter}
+"""Those that need a provider of AWS too."""
+
 ORG = "https://github.com/org"
+
+ON_EKS = {
+    "cluster_name": "ci",
+    "region": "eu-west-1",
+    "account_id": "111122223333",
+    "cluster_endpoint": "https://ci.example",
+}
 
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
     "ArcController": (ArcController, ArcControllerArgs()),
+    "Karpenter": (Karpenter, KarpenterArgs(**ON_EKS)),
+    "Karpenter with a token of its service account": (
+        Karpenter,
+        KarpenterArgs(**ON_EKS, identity=Irsa(provider_arn="arn", provider_url="https://oidc.example")),
+    ),
     "RunnerProject with a secret that exists": (
         RunnerProject,
         RunnerProjectArgs(
@@ -113,13 +134,18 @@ def args_of(cls: type) -> type:
     return getattr(components, f"{cls.__name__}Args")
 
 
-def example(cls: type, args: object, name: str = "under-test", **options: typing.Any) -> Plan:
+def options(cls: type) -> pulumi.ResourceOptions:
+    """The providers that a component of that class needs."""
+    return on_aws() if cls in ON_AWS else on_cluster()
+
+
+def example(cls: type, args: object, name: str = "under-test", **further: typing.Any) -> Plan:
     """A component of that class beside a resource that is not its own."""
 
     def build() -> None:
-        opts = on_cluster()
+        opts = options(cls)
         before = Namespace("before", opts=opts)
-        cls(name, args, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[before], **options)))
+        cls(name, args, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[before], **further)))
 
     return recorded(build)
 
@@ -130,7 +156,7 @@ def itself(plan: Plan) -> Resource:
 
 
 def children(plan: Plan) -> list[Resource]:
-    others = ("before", "cluster")
+    others = ("before", "cluster", "account")
     return [resource for resource in plan.resources if not resource.component and resource.name not in others]
 
 
@@ -155,7 +181,18 @@ def test_all_is_sorted_and_is_what_is_exposed() -> None:
     exposed = [
         name for name, value in vars(components).items() if not name.startswith("_") and not inspect.ismodule(value)
     ]
-    assert components.__all__ == sorted(exposed)
+    assert components.__all__ == sorted({*exposed, *components._AWS})
+
+
+def test_a_stack_without_aws_does_not_wait_for_its_sdk() -> None:
+    program = "import components, sys; print(*(name for name in sys.modules if name.startswith('pulumi_aws')))"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Karpenters'"):
+        _ = components.Karpenters
 
 
 @of_every_class
@@ -279,7 +316,7 @@ def test_the_callers_options_are_the_components_alone(cls: type, args: object) -
 @of_every_example
 def test_ready_is_a_child(cls: type, args: object) -> None:
     made = []
-    plan = recorded(lambda: made.append(cls("under-test", args, on_cluster())))
+    plan = recorded(lambda: made.append(cls("under-test", args, options(cls))))
     ready = made[0].ready if isinstance(made[0].ready, list) else [made[0].ready]
     assert {resource._name for resource in ready} <= {child.name for child in children(plan)}
     assert ready
