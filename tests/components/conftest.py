@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +20,11 @@ class ChartValues:
     def __init__(self, text: str) -> None:
         self.text = text
         self.keys = frozenset(_keys(text))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What holds where nothing is given."""
+        return dict(yaml.safe_load(self.text))
 
     def unknown(self, values: object, *, free: tuple[Keys, ...] = ()) -> list[Keys]:
         """Paths in the values that the file does not have. What lies below a path of `free` is not looked at."""
