@@ -38,7 +38,7 @@ EVENT_PATTERNS = {
     "spot-interruption": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
     "rebalance": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
     "instance-state-change": ("aws.ec2", "EC2 Instance State-change Notification"),
-    "capacity-reservation-interruption": ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
+    "capacity-reservation": ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
 }
 """Source and detail type of every event that Karpenter reads, by rule: one for each parser in
 pkg/controllers/interruption/messages at v1.14.1."""
@@ -141,7 +141,8 @@ class KarpenterArgs:
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Further tolerations of the controller, as Kubernetes writes them; it tolerates `CriticalAddonsOnly` as it is."""
     values: dict[str, Any] = field(default_factory=dict)
-    """Further chart values of the controller, laid over the component's own."""
+    """Further chart values of the controller, laid over the component's own key by key, so that one setting leaves the
+    others as they are. Feature gates are none of them: node pools have to know what is switched on."""
     needs: Sequence[pulumi.Resource] = ()
     """What has to be there before, and has to stay until Karpenter is gone: the cluster, the nodes that the controller
     runs on, the Pod Identity agent."""
@@ -164,6 +165,7 @@ class Karpenter(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: KarpenterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         check_cluster_name(args.cluster_name)
+        check_values(args.values)
         super().__init__("gpu-runners:index:Karpenter", name, None, opts)
         scope = scope_of(args)
         crds = self._crds(name, args)
@@ -322,6 +324,12 @@ def check_cluster_name(cluster_name: str) -> None:
         )
 
 
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raises ValueError for a gate that node pools would not hear of."""
+    if "featureGates" in values.get("settings", {}):
+        raise ValueError("values.settings.featureGates: switch features by feature_gates, so that node pools know them")
+
+
 def scope_of(args: KarpenterArgs) -> Scope:
     return Scope(cluster=args.cluster_name, region=args.region, account=args.account_id, partition=args.partition)
 
@@ -364,7 +372,16 @@ def controller_values(args: KarpenterArgs) -> dict[str, Any]:
             "featureGates": feature_gate_values(args.feature_gates),
         },
     }
-    return values | args.values
+    return laid_over(values, args.values)
+
+
+def laid_over(values: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Chart values with further ones over them, as Helm merges: maps key by key, everything else as a whole."""
+    merged = dict(values)
+    for key, value in further.items():
+        below = merged.get(key)
+        merged[key] = laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def service_account(args: KarpenterArgs) -> dict[str, Any]:

@@ -200,7 +200,7 @@ EVENTS = {
     "karpenter-spot-interruption": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
     "karpenter-rebalance": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
     "karpenter-instance-state-change": ("aws.ec2", "EC2 Instance State-change Notification"),
-    "karpenter-capacity-reservation-interruption": (
+    "karpenter-capacity-reservation": (
         "aws.ec2",
         "EC2 Capacity Reservation Instance Interruption Warning",
     ),
@@ -327,10 +327,12 @@ def test_replicas_and_resources_are_as_asked() -> None:
     assert values()["replicas"] == 2
 
 
-def test_further_values_are_laid_over_its_own() -> None:
-    given = values(values={"dnsPolicy": "Default", "replicas": 3})
-    assert (given["dnsPolicy"], given["replicas"]) == ("Default", 3)
-    assert given["settings"]["clusterName"] == "ci"
+def test_further_values_are_laid_over_its_own_key_by_key() -> None:
+    """One setting must not take the cluster's name with it."""
+    further = {"dnsPolicy": "Default", "replicas": 3, "tolerations": [], "settings": {"batchMaxDuration": "20s"}}
+    given = values(values=further)
+    assert (given["dnsPolicy"], given["replicas"], given["tolerations"]) == ("Default", 3, [])
+    assert given["settings"] == values()["settings"] | {"batchMaxDuration": "20s"}
 
 
 # -- order ------------------------------------------------------------------------------------------------------------
@@ -382,3 +384,9 @@ def test_a_cluster_name_too_long_for_the_node_role_is_refused() -> None:
     assert len(made.reference.node_role) == 64
     with pytest.raises(ValueError, match="has 47 characters; at most 46 leave room"):
         karpenter(cluster_name="c" * 47)
+
+
+def test_a_gate_among_further_values_is_refused() -> None:
+    """Node pools would be told that it is off."""
+    with pytest.raises(ValueError, match="switch features by feature_gates"):
+        karpenter(values={"settings": {"featureGates": {"nodeOverlay": True}}})
