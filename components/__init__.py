@@ -8,6 +8,8 @@ import typing
 
 from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
+from components.gpu_sharing import TimeSlicing
+from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
 from components.runner_project import (
     ExistingSecret,
     GithubApp,
@@ -36,6 +38,8 @@ __all__ = [
     "Karpenter",
     "KarpenterArgs",
     "KarpenterReference",
+    "NvidiaDevicePlugin",
+    "NvidiaDevicePluginArgs",
     "PodIdentity",
     "ProjectReference",
     "RunnerProject",
@@ -43,6 +47,7 @@ __all__ = [
     "RunnerResources",
     "RunnerScaleSet",
     "RunnerScaleSetArgs",
+    "TimeSlicing",
     "Volume",
 ]
 

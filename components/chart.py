@@ -14,7 +14,8 @@ class Chart:
     name: str
     """Chart name, which is also the last part of its OCI path."""
     registry: str
-    """The vendor's OCI registry and path, without the chart name: `oci://ghcr.io/org/charts`."""
+    """The vendor's OCI registry and path without the chart name, `oci://ghcr.io/org/charts`, or an `https://` chart
+    repository."""
     version: str
     """Exact chart version. Never a range: a scale set and its controller must agree on it."""
     mirror: str | None = None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
+
+from fleet.plan import Release
 
 SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 
@@ -46,7 +53,7 @@ def _keys(text: str) -> set[Keys]:
     found: set[Keys] = set()
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
-        match = re.match(r"(\s*)(?:# )?(\s*)([A-Za-z_]\w*):(\s|$)", line)
+        match = re.match(r"(\s*)(?:# )?(\s*)([A-Za-z_][\w-]*):(\s|$)", line)
         if not match:
             continue
         indent = len(match[1]) + len(match[2])
@@ -77,6 +84,18 @@ def document_002() -> str:
 
 
 @pytest.fixture
+def document_003() -> str:
+    """The description of GPU runners on hosts with a pinned container toolkit."""
+    return _shared("seeds", "003_*.txt")
+
+
+@pytest.fixture
+def document_004() -> str:
+    """The description of an EKS cluster with Karpenter and time slicing."""
+    return _shared("seeds", "004_*.txt")
+
+
+@pytest.fixture
 def scale_set_chart() -> ChartValues:
     """Default values of the pinned scale-set chart."""
     return ChartValues(_shared("data/charts", "gha-runner-scale-set-0.14.2.values.yaml"))
@@ -92,3 +111,44 @@ def controller_chart() -> ChartValues:
 def karpenter_chart() -> ChartValues:
     """Default values of the pinned Karpenter chart."""
     return ChartValues(_shared("data/charts", "karpenter-1.14.1.values.yaml"))
+
+
+@pytest.fixture
+def device_plugin_chart() -> ChartValues:
+    """Default values of the pinned NVIDIA device plugin chart."""
+    return ChartValues(_shared("data/charts", "nvidia-device-plugin-0.20.0.values.yaml"))
+
+
+@pytest.fixture
+def gpu_operator_chart() -> ChartValues:
+    """Default values of the pinned GPU operator chart."""
+    return ChartValues(_shared("data/charts", "nvidia-gpu-operator-v26.7.0.values.yaml"))
+
+
+@pytest.fixture
+def render() -> Callable[[Release], list[dict[str, Any]]]:
+    """What the real Helm makes of a release, from a chart on disk."""
+    folder = os.environ.get("GPUFLEET_CHARTS")
+    if not folder:
+        pytest.skip("GPUFLEET_CHARTS names no folder with charts, <name>-<version>.tgz")
+    helm = shutil.which("helm")
+    if not helm:
+        pytest.skip("no helm on PATH")
+
+    def rendered(release: Release) -> list[dict[str, Any]]:
+        name = release.chart.split("/")[-1].removesuffix(".tgz").removesuffix(f"-{release.version}")
+        chart = pathlib.Path(folder) / f"{name}-{release.version}.tgz"
+        if not chart.is_file():
+            pytest.skip(f"GPUFLEET_CHARTS has no {chart.name}")
+        done = subprocess.run(
+            [helm, "template", release.name, str(chart), "--namespace", release.namespace, "--values", "-"],
+            input=json.dumps(release.values),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+    return rendered

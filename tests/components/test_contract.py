@@ -31,12 +31,15 @@ from components import (
     Irsa,
     Karpenter,
     KarpenterArgs,
+    NvidiaDevicePlugin,
+    NvidiaDevicePluginArgs,
     ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
     RunnerResources,
     RunnerScaleSet,
     RunnerScaleSetArgs,
+    TimeSlicing,
 )
 from fleet.plan import Plan, Resource
 from tests.recording import on_aws, on_cluster, recorded
@@ -47,6 +50,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
     ArcController: "gpu-runners:index:ArcController",
     Karpenter: "gpu-runners:index:Karpenter",
+    NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
     RunnerProject: "gpu-runners:index:RunnerProject",
     RunnerScaleSet: "gpu-runners:index:RunnerScaleSet",
 }
@@ -71,6 +75,11 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "Karpenter with a token of its service account": (
         Karpenter,
         KarpenterArgs(**ON_EKS, identity=Irsa(provider_arn="arn", provider_url="https://oidc.example")),
+    ),
+    "NvidiaDevicePlugin": (NvidiaDevicePlugin, NvidiaDevicePluginArgs()),
+    "NvidiaDevicePlugin with sharing and a RuntimeClass": (
+        NvidiaDevicePlugin,
+        NvidiaDevicePluginArgs(sharing=TimeSlicing(replicas=10), runtime_class=True, runtime_class_name="nvidia"),
     ),
     "RunnerProject with a secret that exists": (
         RunnerProject,
