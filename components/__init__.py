@@ -10,6 +10,7 @@ from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePlu
 from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
 from components.gpu_sharing import TimeSlicing
 from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
+from components.nvidia_gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
 from components.runner_project import (
     ExistingSecret,
     GithubApp,
@@ -40,6 +41,8 @@ __all__ = [
     "KarpenterReference",
     "NvidiaDevicePlugin",
     "NvidiaDevicePluginArgs",
+    "NvidiaGpuOperator",
+    "NvidiaGpuOperatorArgs",
     "PodIdentity",
     "ProjectReference",
     "RunnerProject",

@@ -33,6 +33,8 @@ from components import (
     KarpenterArgs,
     NvidiaDevicePlugin,
     NvidiaDevicePluginArgs,
+    NvidiaGpuOperator,
+    NvidiaGpuOperatorArgs,
     ProjectReference,
     RunnerProject,
     RunnerProjectArgs,
@@ -51,6 +53,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     ArcController: "gpu-runners:index:ArcController",
     Karpenter: "gpu-runners:index:Karpenter",
     NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
+    NvidiaGpuOperator: "gpu-runners:index:NvidiaGpuOperator",
     RunnerProject: "gpu-runners:index:RunnerProject",
     RunnerScaleSet: "gpu-runners:index:RunnerScaleSet",
 }
@@ -81,6 +84,7 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
         NvidiaDevicePlugin,
         NvidiaDevicePluginArgs(sharing=TimeSlicing(replicas=10), runtime_class=True, runtime_class_name="nvidia"),
     ),
+    "NvidiaGpuOperator": (NvidiaGpuOperator, NvidiaGpuOperatorArgs(host_toolkit_pinned=True)),
     "RunnerProject with a secret that exists": (
         RunnerProject,
         RunnerProjectArgs(
