@@ -1,35 +1,52 @@
 """Reusable components of a GPU CI cluster. What is named here is public.
 
-Components of AWS are imported when they are asked for: a stack on bare metal does not wait for AWS's SDK.
+Each is imported when it is asked for: a stack on bare metal does not wait for AWS's SDK, nor one on AWS for AMD's plugin.
 """
 
 import importlib
 import typing
 
-from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
-from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
-from components.gpu_sharing import TimeSlicing
-from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
-from components.nvidia_gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
-from components.runner_project import (
-    ExistingSecret,
-    GithubApp,
-    GithubToken,
-    ProjectReference,
-    RunnerProject,
-    RunnerProjectArgs,
-)
-from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
-
 if typing.TYPE_CHECKING:
+    from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
+    from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
+    from components.gpu_sharing import TimeSlicing
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
+    from components.karpenter_node_pool import (
+        AmiTerm,
+        CapacityReservationTerm,
+        Disruption,
+        DisruptionBudget,
+        KarpenterNodePool,
+        KarpenterNodePoolArgs,
+        Kubelet,
+        NodeClass,
+        Requirement,
+        SecurityGroupTerm,
+        SubnetTerm,
+        Taint,
+    )
+    from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
+    from components.nvidia_gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
+    from components.runner_project import (
+        ExistingSecret,
+        GithubApp,
+        GithubToken,
+        ProjectReference,
+        RunnerProject,
+        RunnerProjectArgs,
+    )
+    from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
 
 __all__ = [
     "AmdGpuDevicePlugin",
     "AmdGpuDevicePluginArgs",
+    "AmiTerm",
     "ArcController",
     "ArcControllerArgs",
+    "CapacityReservationTerm",
     "ControllerReference",
+    "Disruption",
+    "DisruptionBudget",
     "Docker",
     "ExistingSecret",
     "FeatureGates",
@@ -38,29 +55,65 @@ __all__ = [
     "Irsa",
     "Karpenter",
     "KarpenterArgs",
+    "KarpenterNodePool",
+    "KarpenterNodePoolArgs",
     "KarpenterReference",
+    "Kubelet",
+    "NodeClass",
     "NvidiaDevicePlugin",
     "NvidiaDevicePluginArgs",
     "NvidiaGpuOperator",
     "NvidiaGpuOperatorArgs",
     "PodIdentity",
     "ProjectReference",
+    "Requirement",
     "RunnerProject",
     "RunnerProjectArgs",
     "RunnerResources",
     "RunnerScaleSet",
     "RunnerScaleSetArgs",
+    "SecurityGroupTerm",
+    "SubnetTerm",
+    "Taint",
     "TimeSlicing",
     "Volume",
 ]
 
-_AWS = dict.fromkeys(
-    ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"), "components.karpenter"
-)
-"""Modules of what is imported when it is asked for."""
+_MODULES = {
+    "components.amd_gpu_device_plugin": ("AmdGpuDevicePlugin", "AmdGpuDevicePluginArgs"),
+    "components.arc_controller": ("ArcController", "ArcControllerArgs", "ControllerReference"),
+    "components.gpu_sharing": ("TimeSlicing",),
+    "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
+    "components.karpenter_node_pool": (
+        "AmiTerm",
+        "CapacityReservationTerm",
+        "Disruption",
+        "DisruptionBudget",
+        "KarpenterNodePool",
+        "KarpenterNodePoolArgs",
+        "Kubelet",
+        "NodeClass",
+        "Requirement",
+        "SecurityGroupTerm",
+        "SubnetTerm",
+        "Taint",
+    ),
+    "components.nvidia_device_plugin": ("NvidiaDevicePlugin", "NvidiaDevicePluginArgs"),
+    "components.nvidia_gpu_operator": ("NvidiaGpuOperator", "NvidiaGpuOperatorArgs"),
+    "components.runner_project": (
+        "ExistingSecret",
+        "GithubApp",
+        "GithubToken",
+        "ProjectReference",
+        "RunnerProject",
+        "RunnerProjectArgs",
+    ),
+    "components.runner_scale_set": ("Docker", "RunnerResources", "RunnerScaleSet", "RunnerScaleSetArgs", "Volume"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _AWS:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_AWS[name]), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

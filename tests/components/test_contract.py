@@ -22,6 +22,7 @@ import components
 from components import (
     AmdGpuDevicePlugin,
     AmdGpuDevicePluginArgs,
+    AmiTerm,
     ArcController,
     ArcControllerArgs,
     ControllerReference,
@@ -31,16 +32,22 @@ from components import (
     Irsa,
     Karpenter,
     KarpenterArgs,
+    KarpenterNodePool,
+    KarpenterNodePoolArgs,
+    NodeClass,
     NvidiaDevicePlugin,
     NvidiaDevicePluginArgs,
     NvidiaGpuOperator,
     NvidiaGpuOperatorArgs,
     ProjectReference,
+    Requirement,
     RunnerProject,
     RunnerProjectArgs,
     RunnerResources,
     RunnerScaleSet,
     RunnerScaleSetArgs,
+    SecurityGroupTerm,
+    SubnetTerm,
     TimeSlicing,
 )
 from fleet.plan import Plan, Resource
@@ -54,6 +61,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     Karpenter: "gpu-runners:index:Karpenter",
     NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
     NvidiaGpuOperator: "gpu-runners:index:NvidiaGpuOperator",
+    KarpenterNodePool: "gpu-runners:index:KarpenterNodePool",
     RunnerProject: "gpu-runners:index:RunnerProject",
     RunnerScaleSet: "gpu-runners:index:RunnerScaleSet",
 }
@@ -70,6 +78,15 @@ ON_EKS = {
     "account_id": "111122223333",
     "cluster_endpoint": "https://ci.example",
 }
+NODE_CLASS = NodeClass(
+    name="machines",
+    role="nodes",
+    ami_terms=[AmiTerm(alias="al2023@v20250501")],
+    subnet_terms=[SubnetTerm(tags={"karpenter.sh/discovery": "cluster"})],
+    security_group_terms=[SecurityGroupTerm(tags={"karpenter.sh/discovery": "cluster"})],
+)
+
+GPU_TYPES = Requirement(key="karpenter.k8s.aws/instance-family", operator="In", values=["g5"])
 
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
@@ -85,6 +102,22 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
         NvidiaDevicePluginArgs(sharing=TimeSlicing(replicas=10), runtime_class=True, runtime_class_name="nvidia"),
     ),
     "NvidiaGpuOperator": (NvidiaGpuOperator, NvidiaGpuOperatorArgs(host_toolkit_pinned=True)),
+    "KarpenterNodePool without GPUs": (
+        KarpenterNodePool,
+        KarpenterNodePoolArgs(pool="cpu", node_class=NODE_CLASS, requirements=[]),
+    ),
+    "KarpenterNodePool with shared GPUs": (
+        KarpenterNodePool,
+        KarpenterNodePoolArgs(
+            pool="gpu",
+            node_class=NODE_CLASS,
+            requirements=[GPU_TYPES],
+            limits={"nvidia.com/gpu": "40"},
+            termination_grace_period="6h",
+            gpu_counts=[1, 4],
+            sharing=TimeSlicing(replicas=10),
+        ),
+    ),
     "RunnerProject with a secret that exists": (
         RunnerProject,
         RunnerProjectArgs(
