@@ -1,0 +1,504 @@
+"""Node pools that tests start from, and one table of args that are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from components import (
+    AmiTerm,
+    CapacityReservationTerm,
+    Disruption,
+    DisruptionBudget,
+    KarpenterNodePoolArgs,
+    Kubelet,
+    NodeClass,
+    Requirement,
+    SecurityGroupTerm,
+    SubnetTerm,
+    Taint,
+    TimeSlicing,
+)
+from components.karpenter_node_pool import (
+    NODE_CLASS_API,
+    NODE_OVERLAY_API,
+    NODE_POOL_API,
+    node_class_spec,
+    node_overlay_specs,
+    node_pool_spec,
+    overlay_name,
+)
+
+AWS = "karpenter.k8s.aws"
+DISCOVERY = {"karpenter.sh/discovery": "cluster"}
+
+
+def node_class(name: str, **changed: Any) -> NodeClass:
+    """Machines that nothing is wrong with, but for what is given."""
+    given: dict[str, Any] = {
+        "name": name,
+        "role": "nodes",
+        "ami_terms": [AmiTerm(alias="al2023@v20250501")],
+        "subnet_terms": [SubnetTerm(tags=DISCOVERY)],
+        "security_group_terms": [SecurityGroupTerm(tags=DISCOVERY)],
+    }
+    return NodeClass(**given | changed)
+
+
+def isin(key: str, *values: str) -> Requirement:
+    return Requirement(key=key, operator="In", values=values)
+
+
+DOCUMENT_004 = {
+    "default": KarpenterNodePoolArgs(
+        pool="default",
+        node_class=node_class("default"),
+        requirements=[
+            isin(f"{AWS}/instance-category", "c", "m", "r"),
+            isin(f"{AWS}/instance-cpu", "4", "8", "16", "32"),
+            isin(f"{AWS}/instance-hypervisor", "nitro"),
+            Requirement(key=f"{AWS}/instance-generation", operator="Gt", values=["2"]),
+        ],
+        limits={"cpu": "1000"},
+    ),
+    "nvdia-gpu": KarpenterNodePoolArgs(
+        pool="nvidia-gpu",
+        node_class=node_class("gpu"),
+        requirements=[
+            isin(f"{AWS}/instance-category", "g"),
+            isin(f"{AWS}/instance-family", "g4dn", "g5"),
+            isin(f"{AWS}/instance-size", "2xlarge", "4xlarge", "8xlarge"),
+            isin("kubernetes.io/arch", "amd64"),
+            isin("karpenter.sh/capacity-type", "on-demand", "spot"),
+            isin(f"{AWS}/instance-hypervisor", "nitro"),
+        ],
+        labels={"nvidia.com/gpu.present": "true"},
+        taints=[Taint(key="nvidia.com/gpu")],
+        limits={"cpu": "80", "memory": "128Gi", "nvidia.com/gpu": "100"},
+        termination_grace_period="6h",
+        gpu_counts=[1],
+        sharing=TimeSlicing(replicas=10),
+    ),
+}
+"""Document 004's pools, by the document's names for them."""
+
+CPU, GPU = DOCUMENT_004.values()
+
+
+def changed(**fields: Any) -> KarpenterNodePoolArgs:
+    """The pool without GPUs, changed; fields of the node class are told by a `class_` before their name."""
+    of_class = {name.removeprefix("class_"): value for name, value in fields.items() if name.startswith("class_")}
+    of_pool = {name: value for name, value in fields.items() if not name.startswith("class_")}
+    return dataclasses.replace(CPU, **of_pool, node_class=dataclasses.replace(CPU.node_class, **of_class))
+
+
+def requiring(key: str = f"{AWS}/instance-cpu", operator: Any = "In", **fields: Any) -> KarpenterNodePoolArgs:
+    return changed(requirements=[Requirement(key=key, operator=operator, **fields)])
+
+
+def budgeted(nodes: Any = "1", **fields: Any) -> KarpenterNodePoolArgs:
+    return changed(disruption=Disruption(budgets=[DisruptionBudget(nodes=nodes, **fields)]))
+
+
+def gpu(**fields: Any) -> KarpenterNodePoolArgs:
+    return dataclasses.replace(GPU, **fields)
+
+
+ALIAS = AmiTerm(alias="al2023@v20250501")
+IMAGE = AmiTerm(id="ami-0123456789abcdef0")
+
+VALID: dict[str, KarpenterNodePoolArgs] = {
+    "document 004, CPU": CPU,
+    "document 004, GPU": GPU,
+    "no requirement": changed(requirements=[]),
+    "every operator": changed(
+        requirements=[
+            Requirement(key=f"{AWS}/instance-family", operator="In", values=["c7i", "m7i"], min_values=2),
+            Requirement(key=f"{AWS}/instance-size", operator="NotIn", values=["metal"]),
+            Requirement(key=f"{AWS}/instance-local-nvme", operator="Exists"),
+            Requirement(key=f"{AWS}/instance-gpu-count", operator="DoesNotExist"),
+            Requirement(key=f"{AWS}/instance-memory", operator="Gt", values=["0"]),
+            Requirement(key=f"{AWS}/instance-memory", operator="Lt", values=["524288"]),
+            Requirement(key=f"{AWS}/instance-cpu", operator="Gte", values=["4"]),
+            Requirement(key=f"{AWS}/instance-cpu", operator="Lte", values=["64"]),
+        ]
+    ),
+    "every field of the pool": gpu(
+        startup_taints=[Taint(key="example.com/starting", value="yes", effect="NoExecute")],
+        weight=100,
+        expire_after="Never",
+        termination_grace_period="1h30m15s",
+        gpu_counts=[1, 4, 8],
+        disruption=Disruption(
+            consolidation_policy="Balanced",
+            consolidate_after="Never",
+            budgets=[
+                DisruptionBudget(nodes="100%"),
+                DisruptionBudget(nodes="0", reasons=["Drifted", "Empty"], schedule="0 8 * * 1-5", duration="9h30m"),
+                DisruptionBudget(nodes="5%", schedule="@daily", duration="90m"),
+            ],
+        ),
+    ),
+    "every field of the node class": changed(
+        class_role=None,
+        class_instance_profile="nodes",
+        class_ami_family="AL2023",
+        class_root_volume_size="1Ti",
+        class_instance_store_policy="RAID0",
+        class_metadata_hop_limit=2,
+        class_capacity_reservation_terms=[
+            CapacityReservationTerm(id="cr-0123456789abcdef0"),
+            CapacityReservationTerm(tags={"for": "ci"}, owner_id="123456789012", match_criteria="targeted"),
+        ],
+        class_kubelet=Kubelet(
+            max_pods=29,
+            pods_per_core=4,
+            kube_reserved={"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "1Gi", "pid": "100"},
+            system_reserved={"cpu": "0"},
+            eviction_hard={"memory.available": "5%", "nodefs.available": "10Gi"},
+            image_gc_high_threshold_percent=85,
+            image_gc_low_threshold_percent=80,
+        ),
+        class_user_data="#!/bin/sh\n",
+        class_tags={"owner": "ci"},
+    ),
+    "Bottlerocket": changed(class_ami_terms=[AmiTerm(alias="bottlerocket@v1.40.0")]),
+    "an image by id": changed(class_ami_terms=[IMAGE], class_ami_family="Custom"),
+    "images by name and owner, or by tags": changed(
+        class_ami_terms=[AmiTerm(name="ci-*", owner="123456789012"), AmiTerm(tags={"for": "ci"})],
+        class_ami_family="AL2023",
+    ),
+    "an image by SSM": changed(
+        class_ami_terms=[AmiTerm(ssm_parameter="/aws/service/image")], class_ami_family="AL2023"
+    ),
+    "places by id and name": changed(
+        class_subnet_terms=[SubnetTerm(id="subnet-01"), SubnetTerm(tags={"zone": "*"})],
+        class_security_group_terms=[SecurityGroupTerm(id="sg-01"), SecurityGroupTerm(name="nodes")],
+    ),
+}
+"""Nothing is wrong with these."""
+
+CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
+    "operator": (requiring(operator="Equals", values=["4"]), "operator 'Equals'", "Unsupported value"),
+    "In without values": (requiring(), "In without values", "'In' must have a value"),
+    "Gt without values": (requiring(operator="Gt"), "Gt with values []", "single positive integer"),
+    "Gt with two values": (requiring(operator="Gt", values=["1", "2"]), "exactly one", "single positive integer"),
+    "Lt of a negative number": (requiring(operator="Lt", values=["-1"]), "exactly one", "single positive integer"),
+    "Gte of a word": (requiring(operator="Gte", values=["many"]), "exactly one", "requirements"),
+    "Lte of a fraction": (requiring(operator="Lte", values=["1.5"]), "exactly one", "requirements"),
+    "more min values than values": (requiring(values=["4"], min_values=2), "min values 2 of 1", "'minValues'"),
+    "min values 0": (requiring(values=["4"], min_values=0), "min values 0", "greater than or equal to 1"),
+    "min values 51": (requiring(operator="Exists", min_values=51), "min values 51", "less than or equal to 50"),
+    "a number for a value": (requiring(values=[4]), "4 is no text", "string"),
+    "101 requirements": (
+        changed(requirements=[isin(f"example.com/{number}", "yes") for number in range(101)]),
+        "at most 100",
+        "at most 100",
+    ),
+    "requirement of the pool's own label": (
+        requiring("karpenter.sh/nodepool", values=["gpu"]),
+        "karpenter.sh/nodepool is Karpenter's own",
+        'label "karpenter.sh/nodepool" is restricted',
+    ),
+    "requirement of the host's name": (
+        requiring("kubernetes.io/hostname", values=["one"]),
+        "kubernetes.io/hostname is Karpenter's own",
+        'label "kubernetes.io/hostname" is restricted',
+    ),
+    "requirement of Karpenter's domain": (
+        requiring("karpenter.sh/initialized", values=["true"]),
+        "karpenter.sh/initialized is Karpenter's own",
+        'domain "karpenter.sh" is restricted',
+    ),
+    "requirement of a domain that ends like Karpenter's": (
+        requiring("node.karpenter.sh/any", values=["true"]),
+        "node.karpenter.sh/any is Karpenter's own",
+        'domain "karpenter.sh" is restricted',
+    ),
+    "requirement of a label that AWS' types have not": (
+        requiring(f"{AWS}/instance-gpus", values=["1"]),
+        "instance-gpus is Karpenter's own",
+        'domain "karpenter.k8s.aws" is restricted',
+    ),
+    "requirement without key": (requiring("", values=["1"]), "'' is no label's key", "requirements[0].key"),
+    "requirement with an illegal key": (requiring("a b", values=["1"]), "'a b' is no label's key", "should match"),
+    "requirement with a key too long": (requiring("a" * 317, values=["1"]), "no label's key", "316"),
+    "label of the host's name": (changed(labels={"kubernetes.io/hostname": "one"}), "Karpenter's own", "restricted"),
+    "label of the pool": (changed(labels={"karpenter.sh/nodepool": "one"}), "Karpenter's own", "restricted"),
+    "label of Karpenter's domain": (changed(labels={"karpenter.sh/registered": "1"}), "Karpenter's own", "restricted"),
+    "label that AWS' types have not": (changed(labels={f"{AWS}/gpus": "1"}), "Karpenter's own", "restricted"),
+    "label with an illegal value": (changed(labels={"a": "b c"}), "'b c' is no label's value", "should match"),
+    "label too long": (changed(labels={"a": "b" * 64}), "no label's value", "63"),
+    "label that is a number": (changed(labels={"a": 1}), "1 is no text", "string"),
+    "101 labels": (changed(labels={f"l{number}": "" for number in range(101)}), "at most 100", "at most 100"),
+    "taint's effect": (changed(taints=[Taint(key="a", effect="NoEntry")]), "effect 'NoEntry'", "Unsupported value"),  # type: ignore[arg-type]
+    "taint without key": (changed(taints=[Taint(key="")]), "no key of a taint", "taints[0].key"),
+    "taint with an illegal key": (changed(taints=[Taint(key="a b")]), "no key of a taint", "should match"),
+    "taint with an illegal value": (changed(taints=[Taint(key="a", value="b c")]), "value 'b c'", "should match"),
+    "taint with an empty value": (changed(taints=[Taint(key="a", value="")]), "value ''", "should match"),
+    "startup taint's effect": (
+        changed(startup_taints=[Taint(key="a", effect="noschedule")]),  # type: ignore[arg-type]
+        "startup taint 'a': effect 'noschedule'",
+        "Unsupported value",
+    ),
+    "weight 0": (changed(weight=0), "weight: 0", "greater than or equal to 1"),
+    "weight 101": (changed(weight=101), "weight: 101", "less than or equal to 100"),
+    "limit that is a word": (changed(limits={"cpu": "many"}), "'many' is no quantity", "should match"),
+    "limit with a unit of no quantity": (changed(limits={"memory": "128GiB"}), "'128GiB'", "should match"),
+    "consolidation policy": (
+        changed(disruption=Disruption(consolidation_policy="Always")),  # type: ignore[arg-type]
+        "consolidation policy 'Always'",
+        "Unsupported value",
+    ),
+    "consolidate after days": (changed(disruption=Disruption(consolidate_after="1d")), "'1d'", "should match"),
+    "consolidate after nothing": (changed(disruption=Disruption(consolidate_after="")), "''", "should match"),
+    "51 budgets": (
+        changed(disruption=Disruption(budgets=[DisruptionBudget(nodes="1")] * 51)),
+        "51 budgets",
+        "at most 50",
+    ),
+    "budget of 101%": (budgeted("101%"), "'101%' nodes", "should match"),
+    "budget of fewer than none": (budgeted("-1"), "'-1' nodes", "should match"),
+    "budget that is a number": (budgeted(1), "1 nodes", "string"),
+    "budget for an unknown reason": (budgeted(reasons=["Expired"]), "reason 'Expired'", "Unsupported value"),
+    "schedule without duration": (budgeted(schedule="@daily"), "schedule without a duration", "'schedule' must be set"),
+    "duration without schedule": (budgeted(duration="8h"), "duration without a schedule", "'schedule' must be set"),
+    "schedule of four fields": (budgeted(schedule="0 8 * *", duration="8h"), "schedule '0 8 * *'", "should match"),
+    "schedule without meaning": (budgeted(schedule="@often", duration="8h"), "schedule '@often'", "should match"),
+    "duration in seconds": (budgeted(schedule="@daily", duration="30s"), "duration '30s'", "should match"),
+    "duration for ever": (budgeted(schedule="@daily", duration="Never"), "duration 'Never'", "should match"),
+    "grace that never ends": (changed(termination_grace_period="Never"), "'Never'", "should match"),
+    "grace in days": (changed(termination_grace_period="1d"), "'1d'", "should match"),
+    "expiry in days": (changed(expire_after="30d"), "'30d'", "should match"),
+    "expiry without unit": (changed(expire_after="720"), "'720'", "should match"),
+    "no image": (changed(class_ami_terms=[]), "AMI terms: 0", "amiSelectorTerms"),
+    "31 images": (changed(class_ami_terms=[IMAGE] * 31, class_ami_family="AL2023"), "AMI terms: 31", "at most 30"),
+    "alias beside another term": (
+        changed(class_ami_terms=[ALIAS, IMAGE]),
+        "alias al2023@v20250501 beside 1 other",
+        "'alias' is mutually exclusive",
+    ),
+    "two aliases": (changed(class_ami_terms=[ALIAS, ALIAS]), "beside 1 other", "'alias' is mutually exclusive"),
+    "alias with an id": (
+        changed(class_ami_terms=[AmiTerm(alias="al2023@v20250501", id="ami-01")]),
+        "alias with id",
+        "mutually exclusive",
+    ),
+    "alias with an owner": (
+        changed(class_ami_terms=[AmiTerm(alias="al2023@v20250501", owner="self")]),
+        "alias with owner",
+        "mutually exclusive",
+    ),
+    "id with a name": (
+        changed(class_ami_terms=[AmiTerm(id="ami-01", name="ci-*")], class_ami_family="AL2023"),
+        "id with name",
+        "'id' is mutually exclusive",
+    ),
+    "image by nothing": (
+        changed(class_ami_terms=[AmiTerm(owner="self")], class_ami_family="AL2023"),
+        "without anything to select by",
+        "expected at least one",
+    ),
+    "image by an empty tag": (
+        changed(class_ami_terms=[AmiTerm(tags={"for": ""})], class_ami_family="AL2023"),
+        "empty key or value among tags",
+        "empty tag keys or values",
+    ),
+    "image by 21 tags": (
+        changed(class_ami_terms=[AmiTerm(tags={f"t{n}": "1" for n in range(21)})], class_ami_family="AL2023"),
+        "21 tags",
+        "at most 20",
+    ),
+    "image's id": (
+        changed(class_ami_terms=[AmiTerm(id="image-01")], class_ami_family="AL2023"),
+        "id 'image-01'",
+        "should match",
+    ),
+    "alias without version": (changed(class_ami_terms=[AmiTerm(alias="al2023")]), "'al2023': family@version", "format"),
+    "alias with an empty version": (changed(class_ami_terms=[AmiTerm(alias="al2023@")]), "family@version", "format"),
+    "alias of an unknown family": (
+        changed(class_ami_terms=[AmiTerm(alias="ubuntu@v1")]),
+        "family 'ubuntu'",
+        "family is not supported",
+    ),
+    "alias in capitals": (changed(class_ami_terms=[AmiTerm(alias="AL2023@v1")]), "family 'AL2023'", "not supported"),
+    "alias too long": (changed(class_ami_terms=[AmiTerm(alias="al2023@v" + "1" * 30)]), "30 characters", "30"),
+    "alias of Windows with a version": (
+        changed(class_ami_terms=[AmiTerm(alias="windows2022@v1")]),
+        "@latest only",
+        "windows families may only specify",
+    ),
+    "alias of another family": (changed(class_ami_family="Bottlerocket"), "AMI family: 'Bottlerocket'", "AL2023"),
+    "family": (changed(class_ami_family="Ubuntu"), "AMI family: 'Ubuntu'", "Unsupported value"),
+    "neither alias nor family": (changed(class_ami_terms=[IMAGE]), "AMI family: none", "must specify amiFamily"),
+    "role and instance profile": (
+        changed(class_instance_profile="nodes"),
+        "role and instance profile; exactly one",
+        "exactly one of ['role', 'instanceProfile']",
+    ),
+    "neither role nor instance profile": (changed(class_role=None), "neither role nor", "exactly one of"),
+    "an empty role": (changed(class_role=""), "role: empty", "role cannot be empty"),
+    "an empty instance profile": (
+        changed(class_role=None, class_instance_profile=""),
+        "instance profile: empty",
+        "instanceProfile cannot be empty",
+    ),
+    "no subnet": (changed(class_subnet_terms=[]), "subnet terms: 0", "cannot be empty"),
+    "subnet by nothing": (changed(class_subnet_terms=[SubnetTerm()]), "a term with nothing", "expected at least one"),
+    "subnet by id and tags": (
+        changed(class_subnet_terms=[SubnetTerm(id="subnet-01", tags=DISCOVERY)]),
+        "a term with id and tags",
+        "mutually exclusive",
+    ),
+    "subnet's id": (changed(class_subnet_terms=[SubnetTerm(id="net-01")]), "id 'net-01'", "should match"),
+    "subnet by an empty tag": (changed(class_subnet_terms=[SubnetTerm(tags={"a": ""})]), "empty key", "empty tag"),
+    "31 subnets": (changed(class_subnet_terms=[SubnetTerm(tags=DISCOVERY)] * 31), "subnet terms: 31", "at most 30"),
+    "no security group": (changed(class_security_group_terms=[]), "group terms: 0", "cannot be empty"),
+    "security group by nothing": (
+        changed(class_security_group_terms=[SecurityGroupTerm()]),
+        "a term with nothing",
+        "expected at least one",
+    ),
+    "security group by id and name": (
+        changed(class_security_group_terms=[SecurityGroupTerm(id="sg-01", name="nodes")]),
+        "a term with id and name",
+        "mutually exclusive",
+    ),
+    "security group by name and tags": (
+        changed(class_security_group_terms=[SecurityGroupTerm(name="nodes", tags=DISCOVERY)]),
+        "a term with name and tags",
+        "mutually exclusive",
+    ),
+    "security group's id": (
+        changed(class_security_group_terms=[SecurityGroupTerm(id="group-01")]),
+        "id 'group-01'",
+        "should match",
+    ),
+    "reservation by nothing": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(owner_id="123456789012")]),
+        "without anything to select by",
+        "expected at least one",
+    ),
+    "reservation by id and tags": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(id="cr-01", tags=DISCOVERY)]),
+        "id with tags",
+        "mutually exclusive",
+    ),
+    "reservation's id": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(id="01")]),
+        "id '01'",
+        "should match",
+    ),
+    "reservation's owner": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(tags=DISCOVERY, owner_id="1")]),
+        "owner '1'",
+        "should match",
+    ),
+    "reservation's criteria": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(match_criteria="any")]),  # type: ignore[arg-type]
+        "match criteria 'any'",
+        "Unsupported value",
+    ),
+    "31 reservations": (
+        changed(class_capacity_reservation_terms=[CapacityReservationTerm(id="cr-01")] * 31),
+        "31 terms",
+        "at most 30",
+    ),
+    "volume without unit": (changed(class_root_volume_size="200"), "'200'", "should match"),
+    "volume in bytes": (changed(class_root_volume_size="200GB"), "'200GB'", "should match"),
+    "volume of a fraction": (changed(class_root_volume_size="1.5Ti"), "'1.5Ti'", "should match"),
+    "volume too large": (changed(class_root_volume_size="65T"), "'65T'", "should match"),
+    "volume of nothing": (changed(class_root_volume_size="0Gi"), "'0Gi'", "should match"),
+    "hop limit 0": (changed(class_metadata_hop_limit=0), "hop limit: 0", "greater than or equal to 1"),
+    "hop limit 65": (changed(class_metadata_hop_limit=65), "hop limit: 65", "less than or equal to 64"),
+    "instance store": (changed(class_instance_store_policy="RAID1"), "'RAID1'", "Unsupported value"),
+    "tag without key": (changed(class_tags={"": "a"}), "tags: ''", "empty tag keys"),
+    "tag of EKS": (changed(class_tags={"eks:eks-cluster-name": "a"}), "eks:eks-cluster-name", "restricted tag"),
+    "tag of the cluster": (changed(class_tags={"kubernetes.io/cluster/a": "owned"}), "cluster/a", "restricted tag"),
+    "tag of the pool": (changed(class_tags={"karpenter.sh/nodepool": "a"}), "nodepool", "restricted tag"),
+    "tag of the claim": (changed(class_tags={"karpenter.sh/nodeclaim": "a"}), "nodeclaim", "restricted tag"),
+    "tag of the class": (changed(class_tags={f"{AWS}/ec2nodeclass": "a"}), "ec2nodeclass", "restricted tag"),
+    "pods fewer than none": (changed(class_kubelet=Kubelet(max_pods=-1)), "max pods -1", "greater than or equal to 0"),
+    "pods per core": (changed(class_kubelet=Kubelet(pods_per_core=-1)), "pods per core -1", "greater than or equal"),
+    "reserved for nobody": (
+        changed(class_kubelet=Kubelet(kube_reserved={"gpu": "1"})),
+        "kube reserved 'gpu'",
+        "valid keys for kubeReserved",
+    ),
+    "reserved less than nothing": (
+        changed(class_kubelet=Kubelet(system_reserved={"cpu": "-1"})),
+        "'-1' is no quantity",
+        "cannot be a negative",
+    ),
+    "evicted for nothing": (
+        changed(class_kubelet=Kubelet(eviction_hard={"cpu.available": "5%"})),
+        "eviction 'cpu.available'",
+        "valid keys for evictionHard",
+    ),
+    "evicted at a word": (
+        changed(class_kubelet=Kubelet(eviction_hard={"memory.available": "little"})),
+        "'little' is no quantity",
+        "should match",
+    ),
+    "images' thresholds swapped": (
+        changed(class_kubelet=Kubelet(image_gc_high_threshold_percent=80, image_gc_low_threshold_percent=85)),
+        "from 80 % down to 85 %",
+        "must be greater than",
+    ),
+    "images' threshold over 100": (
+        changed(class_kubelet=Kubelet(image_gc_high_threshold_percent=101)),
+        "high threshold of images 101",
+        "less than or equal to 100",
+    ),
+}
+"""What the CRDs' own rules refuse: the args, what we say of them and what the API server says."""
+
+WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
+    "a pool's name too long for a label": (changed(pool="a" * 64), "carry it as a label"),
+    "a value that is no label's": (requiring(values=["a b"]), "'a b' is no label's value"),
+    "a value too long": (requiring(values=["a" * 64]), "no label's value"),
+    "NotIn without values": (requiring(operator="NotIn"), "NotIn without values"),
+    "Exists with values": (requiring(operator="Exists", values=["a"]), "Exists with values a"),
+    "a limit that is a number": (changed(limits={"cpu": 1000}), "1000 is no text"),
+    "a negative limit": (changed(limits={"cpu": "-1"}), "'-1' is no quantity"),
+    "an image that changes": (changed(class_ami_terms=[AmiTerm(alias="al2023@latest")]), "a pinned version is allowed"),
+    "alias with an SSM parameter": (
+        changed(class_ami_terms=[AmiTerm(alias="al2023@v20250501", ssm_parameter="/image")]),
+        "alias with ssmParameter",
+    ),
+    "one of two subnets by id and tags": (
+        changed(class_subnet_terms=[SubnetTerm(tags=DISCOVERY), SubnetTerm(id="subnet-01", tags=DISCOVERY)]),
+        "a term with id and tags",
+    ),
+    "GPUs without grace": (gpu(termination_grace_period=None), "set it to the longest job"),
+    "GPUs without limit": (gpu(limits={"cpu": "80"}), "no nvidia.com/gpu"),
+    "fewer GPUs than a node has": (gpu(limits={"nvidia.com/gpu": "9"}), "offers 10 as shared"),
+    "GPU counts below one": (gpu(gpu_counts=[0]), "GPU counts: 0"),
+    "a GPU count without overlay": (
+        gpu(requirements=[isin(f"{AWS}/instance-gpu-count", "1", "4")]),
+        "requirements ask for 4 too",
+    ),
+    "AMD's GPUs with NVIDIA's image": (
+        gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad", "g5")]),
+        "g4ad has AMD GPUs",
+    ),
+    "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 replicas; 2 or more"),
+    "sharing what is not there": (changed(sharing=TimeSlicing(replicas=2)), "sharing: no GPU counts"),
+}
+"""What the API server takes, and no node or a lost job would come of."""
+
+
+def objects(args: KarpenterNodePoolArgs) -> list[dict[str, Any]]:
+    """What the component registers, as manifests, whether it would be refused or not."""
+
+    def made(api_version: str, kind: str, name: str, spec: Any) -> dict[str, Any]:
+        return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+    return [
+        made(NODE_CLASS_API, "EC2NodeClass", args.node_class.name, node_class_spec(args)),
+        *(
+            made(NODE_OVERLAY_API, "NodeOverlay", overlay_name(args, count), spec)
+            for count, spec in node_overlay_specs(args).items()
+        ),
+        made(NODE_POOL_API, "NodePool", args.pool, node_pool_spec(args)),
+    ]
