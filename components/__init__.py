@@ -1,6 +1,6 @@
 """Reusable components of a GPU CI cluster. What is named here is public.
 
-Each is imported when it is asked for: a stack on bare metal does not wait for AWS's SDK, nor one on AWS for AMD's plugin.
+Each is imported when it is asked for: a stack on bare metal does not wait for AWS's SDK.
 """
 
 import importlib
