@@ -574,8 +574,9 @@ def _wrong_values(where: str, requirement: Requirement) -> Fault:
         len(values) == 1 and re.fullmatch(r"[0-9]{1,18}", str(values[0]))
     ):
         yield f"{where}: {operator} with values {values}; exactly one whole number, 0 or more, as text; correct them"
-    for value in values:
-        yield from _wrong_label_value(where, value)
+    if operator in ("In", "NotIn"):
+        for value in values:
+            yield from _wrong_label_value(where, value)
     if operator == "In" and requirement.min_values is not None and requirement.min_values > len(values) > 0:
         yield (
             f"{where}: min values {requirement.min_values} of {len(values)} values; at most as many as there are;"
@@ -624,7 +625,7 @@ def _wrong_quantity(where: str, quantity: object) -> Fault:
             f" every preview would show a change; write {str(quantity)!r}"
         )
     elif not _QUANTITY.fullmatch(quantity):
-        yield f"{where}: {quantity!r} is no quantity; a number with or without a unit is allowed, as 80 or 128Gi"
+        yield f"{where}: {quantity!r} is no quantity; a number with or without a unit is allowed; write 80 or 128Gi"
 
 
 def _wrong_disruption(args: KarpenterNodePoolArgs) -> Fault:
@@ -642,7 +643,7 @@ def _wrong_disruption(args: KarpenterNodePoolArgs) -> Fault:
 def _wrong_budget(budget: DisruptionBudget) -> Fault:
     where = f"disruption: budget of {budget.nodes!r} nodes"
     if not isinstance(budget.nodes, str) or not _BUDGET_NODES.fullmatch(budget.nodes):
-        yield f"{where}: a number or a percentage from 0% to 100% is allowed, as text; write '2' or '10%'"
+        yield f"{where}: no such number; a number or a percentage up to 100% is allowed; write '2' or '10%' as text"
     for reason in budget.reasons:
         if reason not in get_args(DisruptionReason):
             yield f"{where}: reason {reason!r}; {_one_of(DisruptionReason)}; choose among them"
@@ -744,6 +745,7 @@ def _wrong_ami_term(term: AmiTerm) -> Fault:
         if alone in given and len(given) > 1:
             others = ", ".join(sorted(given.keys() - {alone}))
             yield f"AMI terms: {alone} with {others}; {alone} stands alone; remove {others}"
+            break
     if not given.keys() & {"tags", "id", "name", "alias", "ssmParameter"}:
         yield "AMI terms: a term without anything to select by; alias, id, name, tags or SSM parameter; name one"
     yield from _wrong_tags("AMI terms", term.tags)
@@ -753,15 +755,15 @@ def _wrong_ami_term(term: AmiTerm) -> Fault:
 def _wrong_alias(alias: str, ami_family: AmiFamily | None) -> Fault:
     family, _, version = alias.partition("@")
     if not re.fullmatch(r"[a-zA-Z0-9]+@[^@]+", alias) or len(alias) > 30:
-        yield f"AMI alias {alias!r}: family@version of at most 30 characters is allowed; write al2023@v20250501"
+        yield f"AMI alias {alias!r}: malformed; family@version of at most 30 characters is allowed; as al2023@v20250501"
     elif family not in ALIAS_FAMILIES:
         yield f"AMI alias {alias!r}: family {family!r}; {', '.join(ALIAS_FAMILIES)} are allowed; choose one"
-    elif ami_family not in (None, "Custom", ALIAS_FAMILIES[family]):
+    elif ami_family in ALIAS_FAMILIES.values() and ami_family != ALIAS_FAMILIES[family]:
         yield (
             f"AMI family: {ami_family!r} with alias {alias}; {ALIAS_FAMILIES[family]} or Custom is allowed; remove it"
         )
-    elif family.startswith("windows") and version != "latest":
-        yield f"AMI alias {alias!r}: Windows has @latest only, which is not pinned; select images by id instead"
+    elif family.startswith("windows"):
+        yield f"AMI alias {alias!r}: Windows has @latest only; a pinned version is allowed; select images by id instead"
     elif version == "latest":
         yield (
             f"AMI alias {alias!r}: each new image would replace every node of the pool; a pinned version is allowed;"

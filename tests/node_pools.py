@@ -314,7 +314,11 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
         "id 'image-01'",
         "should match",
     ),
-    "alias without version": (changed(class_ami_terms=[AmiTerm(alias="al2023")]), "'al2023': family@version", "format"),
+    "alias without version": (
+        changed(class_ami_terms=[AmiTerm(alias="al2023")]),
+        "'al2023': malformed; family@version",
+        "format",
+    ),
     "alias with an empty version": (changed(class_ami_terms=[AmiTerm(alias="al2023@")]), "family@version", "format"),
     "alias of an unknown family": (
         changed(class_ami_terms=[AmiTerm(alias="ubuntu@v1")]),
@@ -466,6 +470,7 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "a limit that is a number": (changed(limits={"cpu": 1000}), "1000 is no text"),
     "a negative limit": (changed(limits={"cpu": "-1"}), "'-1' is no quantity"),
     "an image that changes": (changed(class_ami_terms=[AmiTerm(alias="al2023@latest")]), "a pinned version is allowed"),
+    "Windows": (changed(class_ami_terms=[AmiTerm(alias="windows2022@latest")]), "select images by id"),
     "alias with an SSM parameter": (
         changed(class_ami_terms=[AmiTerm(alias="al2023@v20250501", ssm_parameter="/image")]),
         "alias with ssmParameter",

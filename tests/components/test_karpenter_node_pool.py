@@ -187,8 +187,12 @@ def test_ready_is_the_pool() -> None:
 
 def test_a_role_may_be_known_later() -> None:
     """As that of a role that is made in the same program."""
-    made = changed(class_role=pulumi.Output.from_input("made-here"))
-    (registered,) = of_kind(plan(made), "EC2NodeClass")
+
+    def build() -> None:
+        role = pulumi.Output.from_input("made-here")
+        KarpenterNodePool("nodes", changed(class_role=role), on_cluster())
+
+    (registered,) = of_kind(recorded(build), "EC2NodeClass")
     assert registered.inputs["spec"]["role"] == "made-here"
 
 
