@@ -473,7 +473,8 @@ _OBJECT_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _DURATION = re.compile(r"(?:[0-9]+[smh])+")
 _BUDGET_DURATION = re.compile(r"(?:[0-9]+[hm]|[0-9]+h[0-9]+m)(?:0s)?")
 _BUDGET_NODES = re.compile(r"(?:100|[0-9]{1,2})%|[0-9]+")
-_SCHEDULE = re.compile(r"@(?:annually|yearly|monthly|weekly|daily|midnight|hourly)|\S+(?: \S+){4}", re.ASCII)
+_SCHEDULE = re.compile(r"@(?:annually|yearly|monthly|weekly|daily|midnight|hourly)|[!-~]+(?: [!-~]+){4}")
+_ALIAS = re.compile(r"[a-zA-Z0-9]+@[-a-zA-Z0-9_.+]+")
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _PERCENTAGE = re.compile(r"(?:[0-9]{1,2}(?:\.[0-9]{1,2})?|100(?:\.0{1,2})?)%")
 _VOLUME_SIZE = re.compile(
@@ -754,7 +755,7 @@ def _wrong_ami_term(term: AmiTerm) -> Fault:
 
 def _wrong_alias(alias: str, ami_family: AmiFamily | None) -> Fault:
     family, _, version = alias.partition("@")
-    if not re.fullmatch(r"[a-zA-Z0-9]+@[^@]+", alias) or len(alias) > 30:
+    if not _ALIAS.fullmatch(alias) or len(alias) > 30:
         yield f"AMI alias {alias!r}: malformed; family@version of at most 30 characters is allowed; as al2023@v20250501"
     elif family not in ALIAS_FAMILIES:
         yield f"AMI alias {alias!r}: family {family!r}; {', '.join(ALIAS_FAMILIES)} are allowed; choose one"

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from components import KarpenterNodePoolArgs
+from components import AmiTerm, Disruption, DisruptionBudget, KarpenterNodePoolArgs, Taint, karpenter_node_pool
 from components.karpenter_node_pool import violations
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
 from sandbox.objects import apply, dry_run, prune
-from tests.node_pools import CRD_REFUSES, VALID, WE_REFUSE, objects
+from tests.node_pools import CRD_REFUSES, VALID, WE_REFUSE, changed, isin, objects
 
 CRDS = Path(__file__).resolve().parents[3] / "shared/data/crds"
 OWNER = "karpenter-objects"
@@ -53,3 +55,43 @@ def test_rules_of_our_own_are_not_the_servers(karpenter: Path, args: KarpenterNo
     """What stands in that table although the server refuses it belongs to the other one."""
     assert any(ours in fault for fault in violations(args))
     dry_run(karpenter, objects(args))
+
+
+# -- whatever we let through ------------------------------------------------------------------------------------------
+
+
+def like(pattern: str, at_most: int = 300) -> st.SearchStrategy[str]:
+    """Texts that a pattern of ours takes."""
+    found = st.from_regex(getattr(karpenter_node_pool, pattern), fullmatch=True)
+    return found.filter(lambda text: len(text) <= at_most)
+
+
+BUDGETS = st.builds(DisruptionBudget, nodes=like("_BUDGET_NODES")) | st.builds(
+    DisruptionBudget, nodes=like("_BUDGET_NODES"), schedule=like("_SCHEDULE"), duration=like("_BUDGET_DURATION")
+)
+
+POOLS = st.builds(
+    changed,
+    pool=like("_OBJECT_NAME", 63),
+    requirements=st.lists(st.builds(isin, like("_QUALIFIED_NAME"), like("_LABEL_VALUE", 63)), max_size=3),
+    labels=st.dictionaries(like("_QUALIFIED_NAME"), like("_LABEL_VALUE", 63), max_size=2),
+    taints=st.lists(st.builds(Taint, key=like("_QUALIFIED_NAME"), value=st.none() | like("_LABEL_VALUE")), max_size=2),
+    limits=st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), like("_QUANTITY")),
+    disruption=st.builds(Disruption, consolidate_after=like("_DURATION"), budgets=st.lists(BUDGETS, max_size=2)),
+    expire_after=like("_DURATION"),
+    termination_grace_period=like("_DURATION"),
+    class_root_volume_size=like("_VOLUME_SIZE"),
+    class_ami_terms=st.builds(
+        lambda family, alias: [AmiTerm(alias=f"{family}@{alias.partition('@')[2]}")],
+        st.sampled_from(["al2", "al2023", "bottlerocket"]),
+        like("_ALIAS"),
+    ),
+)
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@given(args=POOLS)
+def test_whatever_we_let_through_is_taken(karpenter: Path, args: KarpenterNodePoolArgs) -> None:
+    """Not made smaller when it fails: each try asks the server."""
+    if not violations(args):
+        dry_run(karpenter, objects(args))
