@@ -37,9 +37,12 @@ def sharing_refusals(sharing: object, mig_strategy: str = "none") -> list[str]:
     reasons = []
     if isinstance(sharing, TimeSlicing):
         if sharing.replicas < FEWEST_REPLICAS:
-            reasons.append(f"timeSlicing.replicas: {sharing.replicas} is too few; at least {FEWEST_REPLICAS}, or None")
+            reasons.append(
+                f"timeSlicing.replicas: {sharing.replicas} is too few; at least {FEWEST_REPLICAS};"
+                " leave sharing out for whole GPUs"
+            )
     elif sharing is not None:
-        reasons.append(f"sharing: {sharing!r} is not time slicing; MPS is not supported")
+        reasons.append(f"sharing: {sharing!r} is not time slicing; MPS is not supported, nor MIG")
     if mig_strategy != "none":
         reasons.append(f"migStrategy: MIG ({mig_strategy}) is not supported; use none")
     return reasons

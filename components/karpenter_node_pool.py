@@ -11,7 +11,7 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from components.gpu_sharing import GPU, TimeSlicing
+from components.gpu_sharing import GPU, TimeSlicing, allocatable, sharing_refusals
 
 NODE_POOL_API = "karpenter.sh/v1"
 NODE_CLASS_API = "karpenter.k8s.aws/v1"
@@ -391,7 +391,7 @@ def node_overlay_specs(args: KarpenterNodePoolArgs) -> dict[int, Manifest]:
                 {"key": "karpenter.sh/nodepool", "operator": "In", "values": [args.pool]},
                 {"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "In", "values": [str(count)]},
             ],
-            "capacity": {GPU: str(count * args.sharing.replicas)},
+            "capacity": {GPU: str(allocatable(count, args.sharing))},
         }
         for count in sorted(set(args.gpu_counts))
     }
@@ -702,20 +702,16 @@ def _wrong_gpu_requirement(requirement: Requirement, args: KarpenterNodePoolArgs
 
 
 def _wrong_sharing(args: KarpenterNodePoolArgs) -> Fault:
-    sharing: object = args.sharing
-    if sharing is None:
-        replicas = 1
-    elif not isinstance(sharing, TimeSlicing):
-        yield f"sharing: {sharing!r}; MIG and MPS are not supported; use TimeSlicing, or share nothing"
+    refusals = sharing_refusals(args.sharing)
+    yield from refusals
+    if refusals:
         return
-    else:
-        replicas = sharing.replicas
-        if replicas < 2:
-            yield f"sharing: {replicas} replicas; 2 or more are allowed; leave sharing out for whole GPUs"
-        if not args.gpu_counts:
-            yield "sharing: no GPU counts; Karpenter has to be told of every count of GPUs; name those of the types"
+    if args.sharing and args.sharing.rename_by_default:
+        yield f"sharing: renames {GPU}; Karpenter buys for that name alone; leave rename_by_default off"
+    if args.sharing and not args.gpu_counts:
+        yield "sharing: no GPU counts; Karpenter has to be told of every count of GPUs; name those of the types"
     limit = args.limits.get(GPU)
-    smallest = min(args.gpu_counts, default=0) * replicas
+    smallest = allocatable(min(args.gpu_counts, default=0), args.sharing)
     if isinstance(limit, str) and re.fullmatch(r"[0-9]+", limit) and int(limit) < smallest:
         yield (
             f"limit {GPU!r}: {limit}; the smallest node offers {smallest} as shared, so none could start;"

@@ -492,7 +492,11 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
         gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad", "g5")]),
         "g4ad has AMD GPUs",
     ),
-    "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 replicas; 2 or more"),
+    "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 is too few; at least 2"),
+    "sharing under another name": (
+        gpu(sharing=TimeSlicing(replicas=2, rename_by_default=True)),
+        "Karpenter buys for that name alone",
+    ),
     "sharing what is not there": (changed(sharing=TimeSlicing(replicas=2)), "sharing: no GPU counts"),
 }
 """What the API server takes, and no node or a lost job would come of."""

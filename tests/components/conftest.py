@@ -91,10 +91,6 @@ def document_003() -> str:
 
 @pytest.fixture
 def document_004() -> str:
-    """The description of an EKS cluster with Karpenter and time slicing."""
-
-
-def document_004() -> str:
     """The description of the EKS cluster with Karpenter and NVIDIA GPUs."""
     return _shared("seeds", "004_*.txt")
 

@@ -227,7 +227,7 @@ def test_all_is_sorted_and_is_what_is_exposed() -> None:
     exposed = [
         name for name, value in vars(components).items() if not name.startswith("_") and not inspect.ismodule(value)
     ]
-    assert components.__all__ == sorted({*exposed, *components._AWS})
+    assert components.__all__ == sorted({*exposed, *components._HOMES})
 
 
 def test_a_stack_without_aws_does_not_wait_for_its_sdk() -> None:

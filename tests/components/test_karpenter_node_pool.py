@@ -25,8 +25,8 @@ from components import (
     Taint,
     TimeSlicing,
 )
+from components.gpu_sharing import GPU as GPU_RESOURCE
 from components.karpenter_node_pool import (
-    GPU_RESOURCE,
     INSTANCE_LABELS,
     node_class_spec,
     node_overlay_specs,
@@ -342,8 +342,7 @@ def test_one_overlay_for_each_count_and_none_overlaps(counts: list[int], replica
 @pytest.mark.parametrize("other", [{"mig": "single"}, {"mps": {"replicas": 10}}])
 def test_mig_and_mps_are_refused_in_so_many_words(other: Any) -> None:
     (fault,) = violations(gpu(sharing=other))
-    assert "MIG and MPS are not supported" in fault
-    assert "use TimeSlicing" in fault
+    assert "MPS is not supported, nor MIG" in fault
 
 
 def test_whole_gpus_need_a_smaller_limit() -> None:
