@@ -14,6 +14,7 @@ from stacks import load
 from stacks.fault import InvalidSettings
 from stacks.schema import settings_table
 from tests.conftest import ROOT, Generated, Gpufleet, MakeProject, Outcome
+from tests.recording import recorded
 
 README = ROOT / "README.md"
 
@@ -106,6 +107,19 @@ def test_a_piece_that_is_wrong_is_found(tmp_path: pathlib.Path) -> None:
     for piece in wrong:
         with pytest.raises(InvalidSettings, match="3 does not divide a node of 8 GPUs"):
             check(piece, tmp_path)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def test_programs_run() -> None:
+    programs = PROGRAM.findall(README.read_text())
+    assert programs
+    for text in programs:
+        plan = recorded(lambda text=text: exec(text, {}))
+        assert [release.name for release in plan.releases()] == ["linux-mi300-gpu-1"]
 
 
 # -- output -----------------------------------------------------------------------------------------------------------
