@@ -11,12 +11,12 @@ if typing.TYPE_CHECKING:
     from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
     from components.gpu_sharing import TimeSlicing
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
-    from components.karpenter_node_pool import (
+    from components.karpenter_node_pool import KarpenterNodePool
+    from components.node_pool_args import (
         AmiTerm,
         CapacityReservationTerm,
         Disruption,
         DisruptionBudget,
-        KarpenterNodePool,
         KarpenterNodePoolArgs,
         Kubelet,
         NodeClass,
@@ -84,12 +84,12 @@ _MODULES = {
     "components.arc_controller": ("ArcController", "ArcControllerArgs", "ControllerReference"),
     "components.gpu_sharing": ("TimeSlicing",),
     "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
-    "components.karpenter_node_pool": (
+    "components.karpenter_node_pool": ("KarpenterNodePool",),
+    "components.node_pool_args": (
         "AmiTerm",
         "CapacityReservationTerm",
         "Disruption",
         "DisruptionBudget",
-        "KarpenterNodePool",
         "KarpenterNodePoolArgs",
         "Kubelet",
         "NodeClass",

@@ -19,15 +19,8 @@ from components import (
     Taint,
     TimeSlicing,
 )
-from components.karpenter_node_pool import (
-    NODE_CLASS_API,
-    NODE_OVERLAY_API,
-    NODE_POOL_API,
-    node_class_spec,
-    node_overlay_specs,
-    node_pool_spec,
-    overlay_name,
-)
+from components.node_pool_args import NODE_CLASS_API, NODE_OVERLAY_API, NODE_POOL_API
+from components.node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec, overlay_name
 
 AWS = "karpenter.k8s.aws"
 DISCOVERY = {"karpenter.sh/discovery": "cluster"}

@@ -26,13 +26,9 @@ from components import (
     TimeSlicing,
 )
 from components.gpu_sharing import GPU as GPU_RESOURCE
-from components.karpenter_node_pool import (
-    INSTANCE_LABELS,
-    node_class_spec,
-    node_overlay_specs,
-    node_pool_spec,
-    violations,
-)
+from components.node_pool_args import INSTANCE_LABELS
+from components.node_pool_rules import violations
+from components.node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec
 from fleet.plan import Plan, Resource
 from tests.node_pools import CPU, CRD_REFUSES, DOCUMENT_004, GPU, VALID, WE_REFUSE, changed, gpu, node_class
 from tests.recording import on_cluster, recorded, stays_for, the

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from components import AmiTerm, Disruption, DisruptionBudget, KarpenterNodePoolArgs, Taint, karpenter_node_pool
-from components.karpenter_node_pool import violations
+from components.node_pool_rules import violations
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
 from sandbox.objects import apply, dry_run, prune
