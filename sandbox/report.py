@@ -83,18 +83,29 @@ def observe(kubeconfig: pathlib.Path) -> State:
     )
 
 
+REFUSAL_STANDS = 5.0
+"""Seconds that a refusal of the scheduler has to stand before it is believed. A pod that is made before its node is
+ready is refused at first; once the node is, the scheduler tries again within a second or two."""
+
+
 def settled(kubeconfig: pathlib.Path, wanted: Mapping[str, int], nodes: int, patience: float) -> State:
-    """The state once every wanted runner pod runs or has been refused by the scheduler, and DaemonSets are complete; or
-    what it is when patience (seconds) ends."""
+    """The state once every wanted runner pod runs, or has been refused by the scheduler for good, and nodes and
+    DaemonSets are complete; or what it is when patience (seconds) ends."""
     deadline = time.monotonic() + patience
-    while True:
-        state = observe(kubeconfig)
-        if _is_settled(state, wanted, nodes) or time.monotonic() > deadline:
-            return state
+    state, since = observe(kubeconfig), time.monotonic()
+    while time.monotonic() < deadline:
+        stands = not state.pending or time.monotonic() - since > REFUSAL_STANDS
+        if stands and _is_complete(state, wanted, nodes):
+            break
         time.sleep(0.2)
+        now = observe(kubeconfig)
+        if now != state:
+            state, since = now, time.monotonic()
+    return state
 
 
-def _is_settled(state: State, wanted: Mapping[str, int], nodes: int) -> bool:
+def _is_complete(state: State, wanted: Mapping[str, int], nodes: int) -> bool:
+    """Whether there is nothing left to come but what the scheduler refuses."""
     if sum(node.ready for node in state.nodes) < nodes:
         return False
     if any(ready < desired for ready, desired in state.daemon_sets.values()):

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from components import AmiTerm, Disruption, DisruptionBudget, KarpenterNodePoolArgs, Taint, karpenter_node_pool
+from components import AmiTerm, Disruption, DisruptionBudget, KarpenterNodePoolArgs, Taint, node_pool_rules
 from components.node_pool_rules import violations
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
@@ -62,7 +62,7 @@ def test_rules_of_our_own_are_not_the_servers(karpenter: Path, args: KarpenterNo
 
 def like(pattern: str, at_most: int = 300) -> st.SearchStrategy[str]:
     """Texts that a pattern of ours takes."""
-    found = st.from_regex(getattr(karpenter_node_pool, pattern), fullmatch=True)
+    found = st.from_regex(getattr(node_pool_rules, pattern), fullmatch=True)
     return found.filter(lambda text: len(text) <= at_most)
 
 
