@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
-from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 
 from components.chart import Chart
 
@@ -91,17 +90,12 @@ class ArcController(pulumi.ComponentResource):
         namespace = Namespace(
             f"{name}-namespace", metadata={"name": args.namespace}, opts=pulumi.ResourceOptions(parent=self)
         )
-        self.ready = Release(
+        self.ready = chart.release(
             name,
-            ReleaseArgs(
-                name=args.release,
-                namespace=args.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                values=controller_values(args),
-                timeout=300,
-            ),
+            release=args.release,
+            namespace=args.namespace,
+            values=controller_values(args),
+            timeout=300,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
         )
         self.reference = ControllerReference(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
+import pulumi
+from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs, RepositoryOptsArgs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +43,26 @@ class Chart:
     @property
     def source(self) -> str:
         return (self.mirror or self.registry).rstrip("/")
+
+    def release(
+        self,
+        name: str,
+        *,
+        release: str,
+        namespace: pulumi.Input[str],
+        opts: pulumi.ResourceOptions,
+        values: Mapping[str, Any] | None = None,
+        **further: Any,
+    ) -> Release:
+        """The chart's release of that name: real Helm, with hooks, and one resource in the tree. `further` are
+        arguments of `ReleaseArgs`."""
+        args = ReleaseArgs(
+            name=release,
+            namespace=namespace,
+            chart=self.reference,
+            repository_opts=self.repository,
+            version=self.version,
+            values=values,
+            **further,
+        )
+        return Release(name, args, opts=opts)

@@ -12,7 +12,7 @@ from pulumi_aws.cloudwatch import EventRule, EventTarget
 from pulumi_aws.eks import AccessEntry, PodIdentityAssociation
 from pulumi_aws.iam import Policy, Role, RolePolicyAttachment, ServiceLinkedRole
 from pulumi_aws.sqs import Queue, QueuePolicy
-from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
+from pulumi_kubernetes.helm.v3 import Release
 
 from components.chart import Chart
 from components.karpenter_policies import (
@@ -283,34 +283,24 @@ class Karpenter(pulumi.ComponentResource):
     def _crds(self, name: str, args: KarpenterArgs) -> Release:
         """The CRDs in a release of their own: those in the controller's chart are installed once and never updated."""
         chart = karpenter_chart("karpenter-crd", args)
-        return Release(
+        return chart.release(
             f"{name}-crd",
-            ReleaseArgs(
-                name="karpenter-crd",
-                namespace=args.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                timeout=300,
-            ),
+            release="karpenter-crd",
+            namespace=args.namespace,
+            timeout=300,
             opts=self._child(*args.needs),
         )
 
     def _controller(self, name: str, args: KarpenterArgs, needs: Sequence[pulumi.Resource]) -> Release:
         """The controller; it goes first when all is destroyed, while it still may do what ends its work."""
         chart = karpenter_chart("karpenter", args)
-        return Release(
+        return chart.release(
             name,
-            ReleaseArgs(
-                name="karpenter",
-                namespace=args.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                values=controller_values(args),
-                skip_crds=True,
-                timeout=300,
-            ),
+            release="karpenter",
+            namespace=args.namespace,
+            values=controller_values(args),
+            skip_crds=True,
+            timeout=300,
             opts=self._child(*needs),
         )
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
-from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.chart import Chart
@@ -124,17 +123,12 @@ class NvidiaDevicePlugin(pulumi.ComponentResource):
             version=args.version,
             mirror=args.chart_mirror,
         )
-        self.ready = Release(
+        self.ready = chart.release(
             name,
-            ReleaseArgs(
-                name=args.release,
-                namespace=args.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                values=plugin_values(args),
-                timeout=300,
-            ),
+            release=args.release,
+            namespace=args.namespace,
+            values=plugin_values(args),
+            timeout=300,
             opts=pulumi.ResourceOptions(parent=self, depends_on=needs),
         )
         self.resource = resource_name(args.sharing)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
-from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 
 from components.chart import Chart
 from components.gpu_sharing import TimeSlicing, device_plugin_config, resource_name, sharing_refusals
@@ -139,19 +138,14 @@ class NvidiaGpuOperator(pulumi.ComponentResource):
             version=args.version,
             mirror=args.chart_mirror,
         )
-        self.ready = Release(
+        self.ready = chart.release(
             name,
-            ReleaseArgs(
-                name=args.release,
-                namespace=args.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                values=operator_values(args),
-                # The hook that upgrades CRDs wants it (operator.upgradeCRD in the chart's values.yaml).
-                disable_openapi_validation=True,
-                timeout=600,
-            ),
+            release=args.release,
+            namespace=args.namespace,
+            values=operator_values(args),
+            # The hook that upgrades CRDs wants it (operator.upgradeCRD in the chart's values.yaml).
+            disable_openapi_validation=True,
+            timeout=600,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
         )
         self.resource = resource_name(args.sharing)

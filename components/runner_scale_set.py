@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 
 from components.arc_controller import ARC_REGISTRY, ControllerReference
 from components.chart import Chart
@@ -124,17 +123,12 @@ class RunnerScaleSet(pulumi.ComponentResource):
             mirror=args.controller.chart_mirror,
         )
         self.label = args.label
-        self.ready = Release(
+        self.ready = chart.release(
             name,
-            ReleaseArgs(
-                name=args.label,
-                namespace=args.project.namespace,
-                chart=chart.reference,
-                repository_opts=chart.repository,
-                version=chart.version,
-                values=scale_set_values(args),
-                timeout=600,
-            ),
+            release=args.label,
+            namespace=args.project.namespace,
+            values=scale_set_values(args),
+            timeout=600,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.project.needs, *args.controller.needs]),
         )
         self.register_outputs({"label": self.label})
