@@ -213,7 +213,10 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     except SandboxError as error:
         for line in error.lines:
             print(f"gpufleet: {line}", file=sys.stderr)
-        return INVALID
+    except ModuleNotFoundError as missing:
+        # `pulumi install` installs what a deployment needs; the sandbox needs more.
+        print(f"gpufleet: {missing.name} is not installed: the sandbox needs what `make up` installs", file=sys.stderr)
+    return INVALID
 
 
 def _sandbox_build(_root: pathlib.Path, _arguments: argparse.Namespace) -> int:
