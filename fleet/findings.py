@@ -170,9 +170,11 @@ def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Findin
 
 def deprecations_without_successor(settings: Settings, file: StackFile) -> Iterator[Finding]:
     """`deprecated-to-nowhere`"""
+    advised = {label: runner.deprecated.use for label, runner in settings.runners.items() if runner.deprecated}
+    if not any(advised.values()):
+        return
     served = _labels_of_the_project(settings, file)
-    for label, runner in settings.runners.items():
-        use = runner.deprecated.use if runner.deprecated else None
+    for label, use in advised.items():
         if use is not None and (use == label or use not in served):
             yield Finding(
                 "deprecated-to-nowhere",

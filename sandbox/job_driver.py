@@ -53,18 +53,21 @@ def job_mix(entries: Sequence[str], settings: Settings) -> dict[str, int]:
     return mix
 
 
-def runner_jobs(releases: Sequence[Release], mix: Mapping[str, int]) -> list[dict[str, Any]]:
-    """One Job for each scale set that has runners at all."""
-    jobs = []
-    for release in releases:
-        if not release.is_scale_set:
-            continue
-        count = runner_count(
+def runner_counts(releases: Sequence[Release], mix: Mapping[str, int]) -> dict[str, int]:
+    """Runner pods that each scale set should have, by label."""
+    return {
+        release.name: runner_count(
             release.values.get("minRunners", 0), release.values["maxRunners"], mix.get(release.name, 0)
         )
-        if count:
-            jobs.append(_job(release, count))
-    return jobs
+        for release in releases
+        if release.is_scale_set
+    }
+
+
+def runner_jobs(releases: Sequence[Release], mix: Mapping[str, int]) -> list[dict[str, Any]]:
+    """One Job for each scale set that has runners at all."""
+    counts = runner_counts(releases, mix)
+    return [_job(release, counts[release.name]) for release in releases if counts.get(release.name)]
 
 
 def _job(release: Release, count: int) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def _applied(
     removed = [] if change == "created" else objects.prune(control_plane.kubeconfig, kept, stack.name)
     applied = objects.apply(control_plane.kubeconfig, wanted, stack.name)
     _remember(control_plane, mix)
-    state = report.settled(control_plane.kubeconfig, runner_counts(plan, mix), node_count(stack), PATIENCE)
+    counts = job_driver.runner_counts(plan.releases(), mix)
+    state = report.settled(control_plane.kubeconfig, counts, node_count(stack), PATIENCE)
     return Outcome(state, mix, _what_changed(change, applied, len(removed)))
 
 
@@ -105,17 +106,6 @@ def existing_secrets(settings: Settings) -> list[dict[str, Any]]:
 def own_objects(plan: Plan) -> list[dict[str, Any]]:
     """The stack's own objects, as its program registers them, with stand-ins for secrets."""
     return [revealed(manifest) for manifest in plan.objects()]
-
-
-def runner_counts(plan: Plan, mix: Mapping[str, int]) -> dict[str, int]:
-    """Runner pods that each scale set should have."""
-    return {
-        release.name: job_driver.runner_count(
-            release.values.get("minRunners", 0), release.values["maxRunners"], mix.get(release.name, 0)
-        )
-        for release in plan.releases()
-        if release.is_scale_set
-    }
 
 
 def node_count(stack: Stack) -> int:

@@ -300,11 +300,27 @@ def prune(kubeconfig: Path, keep: Collection[Identity], owner: str) -> list[Iden
     return sorted(found)
 
 
+Listing = Callable[..., list[list[dict[str, Any]]]]
+"""Takes (apiVersion, kind) pairs, and gives all objects of each, in all namespaces."""
+
+
+@contextlib.contextmanager
+def listing(kubeconfig: Path) -> Iterator[Listing]:
+    """Lists objects over one connection, for whoever looks again and again. Raises SandboxError."""
+    with _connected(kubeconfig) as api:
+
+        def one(version: str, kind: str) -> list[dict[str, Any]]:
+            resource = api.resource({"apiVersion": version, "kind": kind})
+            items: list[dict[str, Any]] = _patiently(lambda: api.call("GET", resource.path()))[1]["items"]
+            return items
+
+        yield lambda *kinds: [one(*kind) for kind in kinds]
+
+
 def listed(kubeconfig: Path, *kinds: tuple[str, str]) -> list[list[dict[str, Any]]]:
     """All objects of each (apiVersion, kind), in all namespaces. Raises SandboxError."""
-    with _connected(kubeconfig) as api:
-        resources = [api.resource({"apiVersion": version, "kind": kind}) for version, kind in kinds]
-        return [_patiently(functools.partial(api.call, "GET", one.path()))[1]["items"] for one in resources]
+    with listing(kubeconfig) as found:
+        return found(*kinds)
 
 
 @contextlib.contextmanager

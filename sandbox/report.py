@@ -16,7 +16,7 @@ from rich.text import Text
 from fleet.plan import Plan
 from sandbox.job_driver import SCALE_SET_LABEL
 from sandbox.nodes import POOL_LABEL
-from sandbox.objects import listed
+from sandbox.objects import Listing, listing
 from stacks import quantity
 from stacks.settings import Settings
 
@@ -69,7 +69,12 @@ class State:
 
 def observe(kubeconfig: pathlib.Path) -> State:
     """The state of the sandbox, as its API server tells it."""
-    pods, nodes, daemon_sets = listed(kubeconfig, ("v1", "Pod"), ("v1", "Node"), ("apps/v1", "DaemonSet"))
+    with listing(kubeconfig) as listed:
+        return _observed(listed)
+
+
+def _observed(listed: Listing) -> State:
+    pods, nodes, daemon_sets = listed(("v1", "Pod"), ("v1", "Node"), ("apps/v1", "DaemonSet"))
     return State(
         nodes=tuple(_node_state(node, pods) for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"]))),
         scale_sets=_scale_sets(pods),
@@ -92,15 +97,16 @@ def settled(kubeconfig: pathlib.Path, wanted: Mapping[str, int], nodes: int, pat
     """The state once every wanted runner pod runs, or has been refused by the scheduler for good, and nodes and
     DaemonSets are complete; or what it is when patience (seconds) ends."""
     deadline = time.monotonic() + patience
-    state, since = observe(kubeconfig), time.monotonic()
-    while time.monotonic() < deadline:
-        stands = not state.pending or time.monotonic() - since > REFUSAL_STANDS
-        if stands and _is_complete(state, wanted, nodes):
-            break
-        time.sleep(0.2)
-        now = observe(kubeconfig)
-        if now != state:
-            state, since = now, time.monotonic()
+    with listing(kubeconfig) as listed:
+        state, since = _observed(listed), time.monotonic()
+        while time.monotonic() < deadline:
+            stands = not state.pending or time.monotonic() - since > REFUSAL_STANDS
+            if stands and _is_complete(state, wanted, nodes):
+                break
+            time.sleep(0.2)
+            now = _observed(listed)
+            if now != state:
+                state, since = now, time.monotonic()
     return state
 
 

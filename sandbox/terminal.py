@@ -1,4 +1,4 @@
-"""Where tables and trees are printed."""
+"""Where tables are printed."""
 
 from __future__ import annotations
 
