@@ -25,9 +25,9 @@ from components.karpenter_policies import (
     queue_policy,
     web_identity_trust,
 )
+from components.karpenter_versions import KARPENTER_VERSION
 
 KARPENTER_REGISTRY = "oci://public.ecr.aws/karpenter"
-KARPENTER_VERSION = "1.14.1"
 
 CLUSTER_NAME_LIMIT = 64 - len("KarpenterNodeRole-")
 """Characters of a cluster's name that leave room for the node role's: IAM allows a role 64

@@ -100,6 +100,9 @@ class RunnerScaleSetArgs:
     """Further environment variables of the runner container."""
     volumes: Sequence[Volume] = ()
     """Further volumes of the runner container."""
+    needs: Sequence[pulumi.Resource] = ()
+    """What has to be there as long as the scale set is, beside project and controller: the node pool that its pods run
+    on, which would wait for them when it is removed."""
 
 
 class RunnerScaleSet(pulumi.ComponentResource):
@@ -129,7 +132,9 @@ class RunnerScaleSet(pulumi.ComponentResource):
             namespace=args.project.namespace,
             values=scale_set_values(args),
             timeout=600,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.project.needs, *args.controller.needs]),
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[*args.project.needs, *args.controller.needs, *args.needs]
+            ),
         )
         self.register_outputs({"label": self.label})
 

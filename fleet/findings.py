@@ -127,7 +127,7 @@ def fixed_render_groups(settings: Settings, file: StackFile) -> Iterator[Finding
 def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
     """`shared-docker`"""
     for label, runner in settings.runners.items():
-        devices = settings.pool(runner).accelerator.devices
+        devices = settings.devices_of_a_node(runner)
         if runner.docker and runner.gpus < devices:
             yield Finding(
                 "shared-docker",
@@ -154,11 +154,11 @@ def unlimited_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
 
 def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Finding]:
     """`minimum-exceeds-pool`"""
-    for name, pool in settings.cluster.node_pools.items():
-        idle = [runner for runner in settings.runners.values() if settings.pool(runner) is pool]
+    for name in settings.cluster.node_pools:
+        idle = [runner for runner in settings.runners.values() if settings.pool_name(runner) == name]
         asked = sum(runner.min * runner.gpus for runner in idle)
-        there = pool.accelerator.devices * len(pool.nodes)
-        if asked > there:
+        there = settings.devices_of_pool(name)
+        if there is not None and asked > there:
             yield Finding(
                 "minimum-exceeds-pool",
                 "error",

@@ -11,7 +11,7 @@ import yaml
 from fleet.stack import Stack
 from stacks import quantity
 from stacks.documented import Documented
-from stacks.settings import Runner, Settings
+from stacks.settings import Runner
 
 
 class LabelEntry(Documented):
@@ -74,7 +74,7 @@ def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
         config_url=project.config_url,
         runner_group=project.runner_group,
         gpus=runner.gpus,
-        accelerator=_accelerator(settings, runner) if runner.gpus else None,
+        accelerator=settings.accelerator_name(runner) if runner.gpus else None,
         cpu=runner.cpu,
         memory=runner.memory,
         docker=runner.docker,
@@ -85,13 +85,6 @@ def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
         until=deprecated.until if deprecated else None,
         use=deprecated.use if deprecated else None,
     )
-
-
-def _accelerator(settings: Settings, runner: Runner) -> str:
-    accelerator = settings.pool(runner).accelerator
-    name = f"{accelerator.vendor.upper()} {accelerator.model}"
-    compute = accelerator.partition.compute
-    return name if compute == "SPX" else f"{name} ({compute})"
 
 
 _COLUMNS = ("runs-on", "GPUs", "CPU", "memory", "Docker", "at most", "jobs of", "cluster", "ask", "status")

@@ -110,7 +110,7 @@ def own_objects(plan: Plan) -> list[dict[str, Any]]:
 
 def node_count(stack: Stack) -> int:
     """Nodes that the stack declares."""
-    return sum(len(pool.nodes) for pool in stack.settings.cluster.node_pools.values())
+    return len(nodes.nodes(stack.settings))
 
 
 def status(stack: Stack) -> tuple[report.State, dict[str, int]]:

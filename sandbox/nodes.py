@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stacks.settings import Node, NodePool, Settings, Taint
+from stacks.bare_metal_settings import BareMetalSettings, Node, NodePool
+from stacks.settings import Settings
+from stacks.taints import Taint
 
 POOL_LABEL = "gpufleet.dev/pool"
 """Label of a simulated node with the name of its pool."""
@@ -17,8 +19,10 @@ def nodes(settings: Settings) -> list[dict[str, Any]]:
     They have no address: the API server dials a node's address for logs and exec, and the declared one belongs to a
     real machine.
     """
+    if not isinstance(settings, BareMetalSettings):
+        return []
     return [
-        _node(name, node, pool_name, pool, settings.gpu_resource(pool))
+        _node(name, node, pool_name, pool, settings.gpu_resource(pool_name))
         for pool_name, pool in settings.cluster.node_pools.items()
         for name, node in pool.nodes.items()
     ]

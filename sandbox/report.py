@@ -198,8 +198,7 @@ def _table(*columns: str, left: Sequence[str]) -> Table:
 def _nodes_table(state: State, settings: Settings) -> Table:
     table = _table("node", "pool", "ready", "GPUs", "CPU", "memory", "runners", left=("node", "pool", "ready"))
     for node in state.nodes:
-        pool = settings.cluster.node_pools.get(node.pool)
-        gpu = settings.gpu_resource(pool) if pool else ""
+        gpu = settings.gpu_resource(node.pool) if node.pool in settings.cluster.node_pools else ""
         table.add_row(
             node.name,
             node.pool,

@@ -1,5 +1,6 @@
 """The Pulumi program: the stack's settings, turned into components."""
 
+import importlib
 import pathlib
 import sys
 
@@ -8,6 +9,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # other checkout is installed.
 sys.path.insert(0, str(ROOT))
 
-from stacks import conductor, load  # noqa: E402
+from stacks import load  # noqa: E402
 
-conductor.build(load.from_engine(ROOT))
+PROGRAMS = {"bareMetal": "stacks.conductor", "eks": "stacks.aws"}
+"""The module that builds each kind of cluster. Only one is imported: AWS's SDK takes its time."""
+
+settings = load.from_engine(ROOT)
+importlib.import_module(PROGRAMS[settings.cluster.kind]).build(settings)

@@ -31,7 +31,10 @@ class Documented(BaseModel):
     ) -> dict[str, Any]:
         described = handler(schema)
         properties = handler.resolve_ref_schema(described).get("properties", {})
-        meanings = _meanings(cls.__module__).get(cls.__name__, {})
+        meanings: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            if issubclass(base, Documented):
+                meanings |= _meanings(base.__module__).get(base.__name__, {})
         for name, field in cls.model_fields.items():
             if name in meanings:
                 properties[field.alias or name].setdefault("description", meanings[name])

@@ -15,6 +15,9 @@ PROJECT = "gpu-runners"
 Path = tuple[str | int, ...]
 """Where in the stack file: the configuration key without its namespace, then keys and indices."""
 
+Breach = tuple[Path, str]
+"""A rule that settings break: where, and what to do."""
+
 _LONGEST = 80
 """Characters of a value or a key in a message; names and labels that are allowed are shorter."""
 

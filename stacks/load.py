@@ -13,11 +13,9 @@ from pydantic.alias_generators import to_camel
 
 from stacks import rules, wording
 from stacks.fault import PROJECT, Fault, InvalidSettings, Path, listed, near, nearest
+from stacks.kinds import model_of
 from stacks.settings import Settings
 from stacks.stack_file import StackFile, read, stack_files
-
-SECTIONS = frozenset(to_camel(name) for name in Settings.model_fields)
-"""The configuration keys of the project, secrets aside."""
 
 
 def from_file(path: pathlib.Path) -> tuple[Settings, StackFile]:
@@ -78,17 +76,19 @@ def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str
 
     Raises InvalidSettings with every mistake: of the text, of single values, and across those values that are sound.
     """
-    known = {key: value for key, value in values.items() if key in SECTIONS}
+    model = model_of(values)
+    sections = _sections(model)
+    known = {key: value for key, value in values.items() if key in sections}
     misplaced = [
-        file.fault((key,), "is a secret; settings are plain, set it without --secret") for key in secrets & SECTIONS
+        file.fault((key,), "is a secret; settings are plain, set it without --secret") for key in secrets & sections
     ]
-    settings, fields = _validated(known, file)
+    settings, fields = _validated(known, model, file)
     sound, withheld = (settings, frozenset[Path]()) if settings else _sound_part(known, fields)
-    faults = [*fields, *_stray_keys(values, file)]
+    faults = [*fields, *_stray_keys(values, sections, file)]
     if sound is not None:
         breaches = rules.broken(sound, withheld)
         faults += [file.fault(path, message) for path, message in breaches if not _within(path, withheld)]
-        faults += _stray_secrets(secrets, sound, withheld, file)
+        faults += _stray_secrets(secrets - sections, sound, withheld, file)
     # Where the text itself is wrong, what it seems to say is no further news.
     certain = [*file.mistakes, *misplaced]
     told = {fault.path for fault in certain}
@@ -96,6 +96,11 @@ def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str
     if certain or faults or settings is None:
         raise InvalidSettings([*certain, *faults])
     return settings
+
+
+def _sections(model: type[Settings]) -> frozenset[str]:
+    """The configuration keys of that kind of stack, secrets aside."""
+    return frozenset(to_camel(name) for name in model.model_fields)
 
 
 def _within(path: Path, entries: Collection[Path]) -> bool:
@@ -108,12 +113,14 @@ def _refuse(faults: Iterable[Fault]) -> None:
         raise InvalidSettings(found)
 
 
-def _validated(values: Mapping[str, Any], file: StackFile) -> tuple[Settings | None, list[Fault]]:
+def _validated(
+    values: Mapping[str, Any], model: type[Settings], file: StackFile
+) -> tuple[Settings | None, list[Fault]]:
     """The settings, or what is wrong with single values."""
     try:
-        return Settings.model_validate(values), []
+        return model.model_validate(values), []
     except ValidationError as error:
-        return None, [wording.fault(detail, file) for detail in error.errors(include_url=False)]
+        return None, [wording.fault(detail, model, file) for detail in error.errors(include_url=False)]
 
 
 def _shared_labels(settings: Settings, file: StackFile) -> Iterator[Fault]:
@@ -137,42 +144,60 @@ def _shared_labels(settings: Settings, file: StackFile) -> Iterator[Fault]:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _stray_keys(values: Mapping[str, Any], file: StackFile) -> Iterator[Fault]:
+def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: StackFile) -> Iterator[Fault]:
     """Configuration keys that are no settings."""
-    for key in values.keys() - SECTIONS:
+    for key in values.keys() - sections:
         if key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
             message = f"is a secret in plain text; revoke it, then: pulumi config set --secret {key}"
         else:
-            message = f"unknown key; {nearest(key, SECTIONS)}"
+            message = f"unknown key; {nearest(key, sections)}"
         yield file.fault((key,), message)
     for key in file.foreign:
         namespace, _, name = key.partition(":")
-        if name in SECTIONS and near(namespace, [PROJECT]):
+        if name in sections and near(namespace, [PROJECT]):
             yield file.fault((key,), f"unknown key; did you mean '{PROJECT}:{name}'?")
 
 
 def _stray_secrets(
     secrets: frozenset[str], settings: Settings, withheld: Iterable[Path], file: StackFile
 ) -> Iterator[Fault]:
-    """Secrets that nobody asks for."""
+    """Secrets, none of them a section, that nobody asks for."""
     asking = (("projects",), ("cluster", "kubeconfig"))
     if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in asking):
         # Settings that may well ask for them have mistakes of their own.
         return
     asked = settings.secret_keys()
-    for key in secrets - asked.keys() - SECTIONS:
+    for key in secrets - asked.keys():
         others = f", only for {listed(sorted(asked), 'and')}" if asked else ""
         yield file.fault((key,), f"no setting asks for this secret{others}; remove it: pulumi config rm {key}")
 
 
 # -- what is sound ----------------------------------------------------------------------------------------------------
 
-_POOL = {
-    "accelerator": {"vendor": "amd", "model": "stand-in", "count": 1},
-    "allocatable": {"cpu": 1, "memory": "1Gi", "ephemeralStorage": "1Gi"},
-    "nodes": {"stand-in": {"address": "stand-in"}},
+_CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "bareMetal": (
+        {"kind": "bareMetal", "name": "stand-in", "kubeconfig": {"kind": "secret"}, "nodePools": {}},
+        {
+            "accelerator": {"vendor": "amd", "model": "stand-in", "count": 1},
+            "allocatable": {"cpu": 1, "memory": "1Gi", "ephemeralStorage": "1Gi"},
+            "nodes": {"stand-in": {"address": "stand-in"}},
+        },
+    ),
+    "eks": (
+        {
+            "kind": "eks",
+            "name": "stand-in",
+            "region": "us-east-1",
+            "account": "000000000000",
+            "kubernetesVersion": "1.35",
+            "network": {"kind": "own", "zones": ["us-east-1a", "us-east-1b"]},
+            "addons": {},
+            "nodePools": {},
+        },
+        {"instances": {}, "limits": {}, "amis": [{"alias": "al2023@v20260512"}]},
+    ),
 }
-_CLUSTER = {"kind": "bareMetal", "name": "stand-in", "kubeconfig": {"kind": "secret"}, "nodePools": {}}
+"""By kind, a cluster and a pool that stand in for those that have mistakes."""
 _PROJECT = {
     "configUrl": "https://github.com/stand-in",
     "namespace": "stand-in",
@@ -186,12 +211,14 @@ def _sound_part(values: Mapping[str, Any], faults: Iterable[Fault]) -> tuple[Set
     withheld = frozenset(_entry(fault.path) for fault in faults)
     rest = {section: _without(value, withheld, (section,)) for section, value in values.items()}
     rest = {section: value for section, value in rest.items() if (section,) not in withheld}
-    cluster = {**_CLUSTER, **rest.get("cluster", {})}
-    cluster["nodePools"] = cluster["nodePools"] or {"stand-in": _POOL}
+    there = rest.get("cluster", {})
+    stand_in, pool = _CLUSTERS.get(there.get("kind"), _CLUSTERS["bareMetal"])
+    cluster = {**stand_in, **there}
+    cluster["nodePools"] = cluster["nodePools"] or {"stand-in": pool}
     rest |= {"cluster": cluster, "projects": rest.get("projects") or {"stand-in": _PROJECT}}
     rest.setdefault("runners", {})
     try:
-        return Settings.model_validate(rest), withheld
+        return model_of(rest).model_validate(rest), withheld
     except ValidationError:
         return None, withheld
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from decimal import Decimal
+from typing import Any, cast
 
-from components.amd_gpu_device_plugin import PARTITIONS_PER_GPU
-from stacks import quantity
-from stacks.fault import Path, listed, near
-from stacks.settings import NodePool, Runner, Settings, Taint
+from stacks.fault import Breach, Path, listed, near
+from stacks.settings import Runner, Settings
 
-Breach = tuple[Path, str]
 Rule = Callable[[Settings], Iterator[Breach]]
 
 
@@ -24,8 +21,20 @@ def broken(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Brea
     for rule in RULES:
         yield from rule(settings)
     placed = {label: runner for label, runner in settings.runners.items() if _is_placed(settings, runner, withheld)}
-    for rule in NODE_RULES:
-        yield from rule(settings.model_copy(update={"runners": placed}))
+    sure = settings.model_copy(update={"runners": placed})
+    yield from taints_are_tolerated(sure)
+    yield from _of_its_kind(settings, sure)
+
+
+def _of_its_kind(settings: Settings, placed: Settings) -> Iterator[Breach]:
+    """Rules of the kind of cluster. Only those that are asked are imported."""
+    if settings.cluster.kind == "eks":
+        from stacks import eks_rules
+
+        return eks_rules.broken(cast(Any, settings), cast(Any, placed))
+    from stacks import bare_metal_rules
+
+    return bare_metal_rules.broken(cast(Any, settings), cast(Any, placed))
 
 
 def _is_placed(settings: Settings, runner: Runner, withheld: Collection[Path]) -> bool:
@@ -91,119 +100,18 @@ def min_is_at_most_max(settings: Settings) -> Iterator[Breach]:
             )
 
 
-def gpus_divide_a_node(settings: Settings) -> Iterator[Breach]:
-    """GPUs of a runner leave no remainder on a node, so that a full node has no GPU that nobody can ask for."""
+def taints_are_tolerated(settings: Settings) -> Iterator[Breach]:
+    """Runners tolerate every taint of their pool."""
     for label, runner in settings.runners.items():
-        devices = settings.pool(runner).accelerator.devices
-        if runner.gpus and devices % runner.gpus:
-            fitting = [str(count) for count in range(1, devices + 1) if devices % count == 0]
-            yield (
-                ("runners", label, "gpus"),
-                f"{runner.gpus} does not divide a node of {devices} GPU{'s' * (devices > 1)}; use {listed(fitting)}",
-            )
-
-
-def requests_fit_a_full_node(settings: Settings) -> Iterator[Breach]:
-    """A runner asks for no more of a node than goes with its GPUs, so that GPUs never lie idle for want of cores,
-    memory or disk; a runner without GPUs asks for no more than a node has."""
-    for label, runner in settings.runners.items():
-        pool = settings.pool(runner)
-        devices = pool.accelerator.devices
-        if runner.gpus and devices % runner.gpus:
-            continue
-        storage = settings.profile(runner).ephemeral_storage
-        for field, asked, has, show in (
-            ("cpu", runner.cpu, pool.allocatable.cpu, quantity.cores),
-            ("memory", runner.memory, pool.allocatable.memory, quantity.gibibytes),
-            ("ephemeralStorage", storage, pool.allocatable.ephemeral_storage, quantity.gibibytes),
-        ):
-            fitting = devices // runner.gpus if runner.gpus else 1
-            share = quantity.parse(has) / fitting
-            if asked is None or quantity.parse(asked) <= share:
-                continue
-            where: Path = ("runners", label, field)
-            if field == "ephemeralStorage" and runner.profile:
-                where = ("profiles", runner.profile, field)
-            yield where, _too_much(asked, share, fitting, runner, show)
-
-
-def _too_much(asked: str, share: Decimal, fitting: int, runner: Runner, show: Callable[[Decimal], str]) -> str:
-    if fitting == 1:
-        return f"{asked} is more than a node has; ask for at most {show(share)}"
-    gpus = f"{runner.gpus} GPU{'s' * (runner.gpus > 1)}"
-    return (
-        f"{asked} is more than the share that goes with {gpus}: {fitting} such runners fill a node; "
-        f"ask for at most {show(share)}"
-    )
-
-
-def a_node_takes_the_runner(settings: Settings) -> Iterator[Breach]:
-    """Some node of the pool has the labels that a runner selects, and no taint that it does not tolerate."""
-    for label, runner in settings.runners.items():
-        profile, pool = settings.profile(runner), settings.pool(runner)
-        selects = profile.node_selector.items()
-        if not any(selects <= pool.node_labels(node).items() for node in pool.nodes.values()):
-            pairs = ", ".join(f"{key}={value}" for key, value in sorted(profile.node_selector.items()))
-            message = f"no node of the pool has the labels {pairs}; declare them in the pool's labels, or select less"
-            yield ("profiles", str(runner.profile), "nodeSelector"), message
-        for taint in pool.taints:
-            if not _harmless(taint) and not any(toleration.tolerates(taint) for toleration in profile.tolerations):
+        tolerations = settings.profile(runner).tolerations
+        for taint in settings.pool(runner).taints:
+            if taint.effect != "PreferNoSchedule" and not any(each.tolerates(taint) for each in tolerations):
                 toleration = f"tolerations: [{{key: {taint.key}, operator: Exists}}]"
                 yield (
                     ("profiles", runner.profile, "tolerations") if runner.profile else ("runners", label, "profile"),
-                    f"nothing tolerates the pool's taint {_written(taint)}; "
+                    f"nothing tolerates the pool's taint {taint}; "
                     f"add to {'it' if runner.profile else 'a profile, and name that here'}: {toleration}",
                 )
-
-
-def _harmless(taint: Taint) -> bool:
-    return taint.effect == "PreferNoSchedule"
-
-
-def _written(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def partitions_are_possible(settings: Settings) -> Iterator[Breach]:
-    """NPS4 goes with CPX only; under `single` naming all GPUs of the cluster's nodes look alike to a pod."""
-    for name, pool in settings.cluster.node_pools.items():
-        partition = pool.accelerator.partition
-        if partition.memory == "NPS4" and partition.compute != "CPX":
-            yield (
-                ("cluster", "nodePools", name, "accelerator", "partition", "memory"),
-                f"NPS4 does not go with {partition.compute}; write compute: CPX, or memory: NPS1",
-            )
-    partitions = {_devices_alike(pool) for pool in settings.cluster.node_pools.values()}
-    if len(partitions) > 1 and settings.device_plugin.resource_naming == "single":
-        yield (
-            ("devicePlugin", "resourceNaming"),
-            "'single' names devices of every size amd.com/gpu, and the pools are partitioned differently; write mixed",
-        )
-
-
-def _devices_alike(pool: NodePool) -> int:
-    return PARTITIONS_PER_GPU[pool.accelerator.partition.compute]
-
-
-def addresses_and_nodes_are_unique(settings: Settings) -> Iterator[Breach]:
-    """A machine stands in one place only."""
-    seen: dict[str, str] = {}
-    names: dict[str, str] = {}
-    for pool_name, pool in settings.cluster.node_pools.items():
-        for name, node in pool.nodes.items():
-            where: Path = ("cluster", "nodePools", pool_name, "nodes", name)
-            if node.address in seen:
-                yield (
-                    (*where, "address"),
-                    f"{node.address} is already the address of {seen[node.address]}; correct one of them",
-                )
-            if name in names:
-                yield (
-                    where,
-                    f"a node of that name is already in the pool '{names[name]}'; a machine is in one pool only",
-                )
-            seen.setdefault(node.address, name)
-            names.setdefault(name, pool_name)
 
 
 def namespaces_are_apart(settings: Settings) -> Iterator[Breach]:
@@ -212,7 +120,7 @@ def namespaces_are_apart(settings: Settings) -> Iterator[Breach]:
     seen: dict[str, str] = {}
     # What is left out is not written anywhere, so that the device plugin's namespace comes first.
     owners: list[tuple[Path, str, str]] = [
-        (("devicePlugin", "namespace"), settings.device_plugin.namespace, "the device plugin"),
+        *settings.device_plugin_namespaces(),
         (("arc", "namespace"), settings.arc.namespace, "the ARC controller"),
         *((("projects", k, "namespace"), p.namespace, f"project '{k}'") for k, p in settings.projects.items()),
     ]
@@ -242,15 +150,6 @@ def volumes_are_free(settings: Settings) -> Iterator[Breach]:
 RULES: tuple[Rule, ...] = (
     pool_is_chosen,
     min_is_at_most_max,
-    partitions_are_possible,
-    addresses_and_nodes_are_unique,
     namespaces_are_apart,
     volumes_are_free,
 )
-
-NODE_RULES: tuple[Rule, ...] = (
-    gpus_divide_a_node,
-    requests_fit_a_full_node,
-    a_node_takes_the_runner,
-)
-"""Rules about a runner and its pool's nodes."""

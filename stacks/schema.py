@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from stacks.any_settings import AnySettings
+from stacks.bare_metal_settings import BareMetalSettings
+from stacks.eks_settings import EksSettings
 from stacks.fault import PROJECT, listed
 from stacks.settings import Settings
 
@@ -26,7 +29,7 @@ def stack_file_schema() -> Schema:
 
     Stricter than Pulumi in one point: keys of the project carry its name, though Pulumi takes them without.
     """
-    settings = model_schema(Settings)
+    settings = model_schema(AnySettings)
     secret = {
         "type": "object",
         "description": f"A secret, as `pulumi config set --secret {PROJECT}:KEY` writes it.",
@@ -136,10 +139,20 @@ class Setting:
 
 
 def settings_table() -> str:
-    """Every setting of a stack file, as a Markdown table."""
-    schema = _tidy(Settings.model_json_schema())
+    """Every setting of a stack file, as Markdown tables: one of what every stack has, and one for each kind of
+    cluster."""
+    kinds = {"Every stack": Settings, "`kind: bareMetal`": BareMetalSettings, "`kind: eks`": EksSettings}
+    return "\n\n".join(f"### {title}\n\n{_table(model)}" for title, model in kinds.items()) + "\n"
+
+
+def _table(model: type[Settings]) -> str:
+    """The settings that are the model's own, and not every stack's."""
+    schema = _tidy(model.model_json_schema())
+    if model is not Settings:
+        common = _tidy(Settings.model_json_schema())["properties"]
+        schema["properties"] = {name: field for name, field in schema["properties"].items() if name not in common}
     rows = _rows("", schema, schema["$defs"], "required")
-    return "\n".join(["| Setting | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)]) + "\n"
+    return "\n".join(["| Setting | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)])
 
 
 def _rows(path: str, model: Schema, defs: Schema, required: str) -> Iterator[Setting]:

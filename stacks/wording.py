@@ -16,11 +16,13 @@ from stacks.stack_file import StackFile
 Schema = dict[str, Any]
 
 
-def fault(detail: ErrorDetails, file: StackFile) -> Fault:
-    """One error as a fault at its line."""
-    path, schema = _place(detail["loc"])
+def fault(detail: ErrorDetails, model: type[Settings], file: StackFile) -> Fault:
+    """One error of a model as a fault at its line."""
+    path, schema = _place(detail["loc"], model)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
         path, detail, schema = _of_kind(path, detail, schema)
+    if detail["type"] == "extra_forbidden":
+        return file.fault(path, _unknown(path, _place(detail["loc"][:-1], model)[1]))
     return file.fault(path, _message(detail, path, schema, file))
 
 
@@ -34,8 +36,6 @@ def _of_kind(path: Path, detail: ErrorDetails, schema: Schema) -> tuple[Path, Er
 
 def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) -> str:
     got, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        return _unknown(path, _place(detail["loc"][:-1])[1])
     if kind == "missing":
         return f"is missing; {_choices(schema)}" if _options(schema) else f"is missing; add it: {_meaning(schema)}"
     if kind in _EMPTY:
@@ -138,23 +138,25 @@ def _meaning(schema: Schema) -> str:
 
 
 @functools.cache
-def _schema() -> Schema:
-    return Settings.model_json_schema()
+def _schema(model: type[Settings]) -> Schema:
+    return model.model_json_schema()
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[Path, Schema]:
+def _place(loc: tuple[int | str, ...], model: type[Settings]) -> tuple[Path, Schema]:
     """pydantic's location as a path in the file, and the JSON Schema there. The tags of alternatives, which pydantic
     puts into a location, and its mark of a mapping's key are left out of the path."""
     path: list[int | str] = []
-    node = _resolved(_schema())
+    schema = _schema(model)
+    definitions = schema["$defs"]
+    node = _resolved(schema, definitions)
     for part in loc:
         if part == "[key]":
             continue
         if "discriminator" in node:
-            node = _resolved({"$ref": node["discriminator"]["mapping"].get(part, "")})
+            node = _resolved({"$ref": node["discriminator"]["mapping"].get(part, "")}, definitions)
             continue
         path.append(part)
-        node = next(_steps(node, part), {})
+        node = next((_resolved(step, definitions) for step in _steps(node, part)), {})
     return tuple(path), node
 
 
@@ -166,14 +168,14 @@ def _steps(node: Schema, part: int | str) -> Iterator[Schema]:
         entries = [node["properties"][part]]
     else:
         entries = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
-    yield from (_resolved(entry) for entry in entries if isinstance(entry, dict))
+    yield from (entry for entry in entries if isinstance(entry, dict))
 
 
-def _resolved(node: Schema) -> Schema:
+def _resolved(node: Schema, definitions: Schema) -> Schema:
     """The node behind a reference or the choice between it and null, with the description that stands nearest."""
     target = next((choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"), None)
     if target is None and "$ref" in node:
-        target = _schema()["$defs"].get(node["$ref"].removeprefix("#/$defs/"), {})
+        target = definitions.get(node["$ref"].removeprefix("#/$defs/"), {})
     if target is None:
         return node
-    return {**_resolved(target), **{key: text for key, text in node.items() if key == "description"}}
+    return {**_resolved(target, definitions), **{key: text for key, text in node.items() if key == "description"}}

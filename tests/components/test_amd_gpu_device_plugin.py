@@ -11,7 +11,7 @@ from components import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from components.amd_gpu_device_plugin import LABELLER_PROPERTIES, PARTITIONS_PER_GPU, gpu_resource
 from fleet.plan import Plan
 from stacks import conductor
-from stacks.settings import Settings
+from stacks.bare_metal_settings import BareMetalSettings
 from tests.recording import on_cluster, recorded, the
 
 PLUGIN, LABELLER = "amd", "amd-labeller"
@@ -176,7 +176,7 @@ def test_the_labeller_starts_with_its_permission() -> None:
 # -- from settings ----------------------------------------------------------------------------------------------------
 
 
-def settings(*, naming: str = "single", partition: dict[str, str] | None = None, **pool: Any) -> Settings:
+def settings(*, naming: str = "single", partition: dict[str, str] | None = None, **pool: Any) -> BareMetalSettings:
     """Settings with one pool of eight GPUs and one runner that asks for eight devices."""
     accelerator = {"vendor": "amd", "model": "MI300X", "count": 8} | ({"partition": partition} if partition else {})
     node_pool = {
@@ -185,7 +185,7 @@ def settings(*, naming: str = "single", partition: dict[str, str] | None = None,
         "labels": {"accelerator": "amd-mi300x"},
         "nodes": {"one": {"address": "192.0.2.1"}},
     } | pool
-    return Settings.model_validate(
+    return BareMetalSettings.model_validate(
         {
             "cluster": {
                 "kind": "bareMetal",

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from fleet import cli, stack
 from stacks import load
 from stacks.fault import InvalidSettings
-from stacks.settings import Settings, Toleration
+from stacks.settings import Settings
+from stacks.taints import Toleration
 from tests.conftest import ROOT, MakeProject, Outcome
 
 CASES = ROOT / "tests" / "settings"
@@ -268,7 +269,7 @@ def test_defaults_of_the_smallest_file() -> None:
     assert (runner.cpu, runner.memory) == ("16", "200Gi")
     assert smallest.profile(runner).image_pull_policy == "IfNotPresent"
     assert smallest.pool(runner) is smallest.cluster.node_pools["mi300x"]
-    assert smallest.gpu_resource(smallest.pool(runner)) == "amd.com/gpu"
+    assert smallest.gpu_resource("mi300x") == "amd.com/gpu"
     assert (smallest.arc.namespace, smallest.device_plugin.namespace) == ("arc-systems", "kube-system")
 
 
@@ -276,8 +277,8 @@ def test_partitions_are_counted_and_named() -> None:
     partitioned = sound("partitioned")
     pools = partitioned.cluster.node_pools
     assert {name: pool.accelerator.devices for name, pool in pools.items()} == {"whole": 8, "eighths": 64}
-    assert partitioned.gpu_resource(pools["whole"]) == "amd.com/spx_nps1"
-    assert partitioned.gpu_resource(pools["eighths"]) == "amd.com/cpx_nps4"
+    assert partitioned.gpu_resource("whole") == "amd.com/spx_nps1"
+    assert partitioned.gpu_resource("eighths") == "amd.com/cpx_nps4"
     cpx = partitioned.runners["mi300-cpx"]
     assert partitioned.pool(cpx) is pools["eighths"]
     assert cpx.cpu == "2.5"

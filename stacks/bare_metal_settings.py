@@ -1,0 +1,181 @@
+"""The part of a stack file that describes machines that somebody owns, and the cluster on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from components.amd_gpu_device_plugin import (
+    PARTITIONS_PER_GPU,
+    ComputePartition,
+    MemoryPartition,
+    ResourceNaming,
+    gpu_resource,
+)
+from stacks.fault import Path
+from stacks.settings import Runner, Settings
+from stacks.taints import Taint, Toleration
+from stacks.value_types import MOST, Address, Cores, Count, Filled, Labels, Model, Name, Size
+
+
+class ContextKubeconfig(Model):
+    """A context of a kubeconfig file."""
+
+    kind: Literal["context"]
+    """A kubeconfig file's context."""
+    context: Filled
+    """Name of the context. Always named: nothing goes to whatever context happens to be current."""
+    path: Filled | None = None
+    """Path of the file; left out, `$KUBECONFIG` or `~/.kube/config`."""
+
+
+class SecretKubeconfig(Model):
+    """A kubeconfig kept as a secret of the stack, under the key `gpu-runners:kubeconfig`."""
+
+    kind: Literal["secret"]
+    """The stack's secret `kubeconfig`."""
+
+
+Kubeconfig = Annotated[ContextKubeconfig | SecretKubeconfig, Field(discriminator="kind")]
+
+
+class Partition(Model):
+    """How every GPU of a pool is partitioned."""
+
+    compute: ComputePartition = "SPX"
+    """Compute partition: SPX leaves a GPU whole, CPX makes eight of it."""
+    memory: MemoryPartition = "NPS1"
+    """Memory partition. NPS4 only goes with CPX."""
+
+
+class Accelerator(Model):
+    """The GPUs of one node."""
+
+    vendor: Literal["amd"]
+    """Who makes them, and so which device plugin serves them."""
+    model: Filled
+    """Model, for people: `MI300X`."""
+    count: Annotated[int, Field(strict=True, ge=1, le=16)]
+    """Physical GPUs of one node."""
+    partition: Partition = Partition()
+    """How each of them is partitioned. Partitioning itself is the hosts' business; it is declared here because pods ask
+    for partitions: eight GPUs under CPX are 64."""
+
+    @property
+    def devices(self) -> int:
+        """What pods can ask for on one node: GPUs times partitions."""
+        return self.count * PARTITIONS_PER_GPU[self.partition.compute]
+
+
+class Allocatable(Model):
+    """What one node has left for pods, as `kubectl describe node` says under Allocatable."""
+
+    cpu: Cores
+    """Cores."""
+    memory: Size
+    """Memory."""
+    ephemeral_storage: Size
+    """Disk for images, logs and emptyDir volumes."""
+    pods: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 110
+    """Pods; 110 is the kubelet's default."""
+
+
+class Node(Model):
+    """One machine."""
+
+    address: Address
+    """Address that it is reached at."""
+    labels: Labels = {}
+    """Its own labels, over those of its pool."""
+
+
+class NodePool(Model):
+    """Machines of one kind."""
+
+    accelerator: Accelerator
+    """Their GPUs."""
+    allocatable: Allocatable
+    """What each of them has left for pods."""
+    labels: Labels = {}
+    """Labels of every node. The device plugin runs where they are, so they should tell these nodes from others."""
+    taints: tuple[Taint, ...] = ()
+    """Taints of every node."""
+    nodes: Annotated[dict[Name, Node], Field(min_length=1)]
+    """The machines, by node name."""
+
+    def node_labels(self, node: Node) -> dict[str, str]:
+        """All labels of one of its nodes."""
+        return self.labels | node.labels
+
+
+class BareMetalCluster(Model):
+    """A cluster of machines that somebody owns. It exists already; what runs on it is what this stack adds."""
+
+    kind: Literal["bareMetal"]
+    """A cluster of machines that somebody owns."""
+    name: Name
+    """Name of the cluster. Stacks that name the same cluster share its labels."""
+    kubeconfig: Kubeconfig
+    """How to reach its API server."""
+    node_pools: Annotated[dict[Name, NodePool], Field(min_length=1)]
+    """Its GPU nodes, by kind of machine."""
+
+
+class DevicePlugin(Model):
+    """AMD's device plugin and node labeller."""
+
+    resource_naming: ResourceNaming = "single"
+    """`single`: every device is `amd.com/gpu`. `mixed`: devices are named after their partition, `amd.com/cpx_nps4`."""
+    namespace: Name = "kube-system"
+    """Namespace of both; it exists already."""
+    health_check_seconds: Count = 30
+    """Seconds between health checks of the GPUs; 0 turns them off."""
+    node_selector: Labels | None = None
+    """Labels of the nodes they run on; left out, the labels that the node pools have in common."""
+    tolerations: tuple[Toleration, ...] | None = None
+    """Taints they tolerate; left out, the taints of the node pools."""
+
+
+class BareMetalSettings(Settings):
+    """The settings of a stack on machines that somebody owns."""
+
+    cluster: BareMetalCluster
+    """The cluster."""
+    device_plugin: DevicePlugin = DevicePlugin()
+    """What makes AMD's GPUs schedulable."""
+
+    def pool(self, runner: Runner) -> NodePool:
+        """The node pool of a runner."""
+        return self.cluster.node_pools[self.pool_name(runner)]
+
+    def accelerator_name(self, runner: Runner) -> str:
+        """What its GPUs are, for people: `AMD MI300X`, `AMD MI300X (CPX)`."""
+        accelerator = self.pool(runner).accelerator
+        name = f"{accelerator.vendor.upper()} {accelerator.model}"
+        compute = accelerator.partition.compute
+        return name if compute == "SPX" else f"{name} ({compute})"
+
+    def devices_of_a_node(self, runner: Runner) -> int:
+        """GPUs or partitions that a node of its pool has."""
+        return self.pool(runner).accelerator.devices
+
+    def devices_of_pool(self, pool: str) -> int:
+        """GPUs or partitions of all nodes of the pool."""
+        nodes = self.cluster.node_pools[pool]
+        return nodes.accelerator.devices * len(nodes.nodes)
+
+    def gpu_resource(self, pool: str) -> str:
+        """Name under which pods ask for a GPU of that pool."""
+        partition = self.cluster.node_pools[pool].accelerator.partition
+        return gpu_resource(self.device_plugin.resource_naming, partition.compute, partition.memory)
+
+    def device_plugin_namespaces(self) -> list[tuple[Path, str, str]]:
+        """Namespaces of device plugins: the setting, the namespace, and what it is of."""
+        return [(("devicePlugin", "namespace"), self.device_plugin.namespace, "the device plugin")]
+
+    def secret_keys(self) -> Mapping[str, str]:
+        """Configuration keys that have to hold a secret, each with the setting that asks for it."""
+        own = {"kubeconfig": "cluster.kubeconfig"} if self.cluster.kubeconfig.kind == "secret" else {}
+        return {**super().secret_keys(), **own}
