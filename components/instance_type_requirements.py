@@ -1,0 +1,125 @@
+"""Which instance types meet requirements, as Karpenter reads them (pkg/scheduling/requirement.go and requirements.go of
+kubernetes-sigs/karpenter at v1.14.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from components.ec2_instance_types import CAPACITY_TYPE, LABELS, ZONE, InstanceType, instance_types, label, offered
+from components.node_pool_args import Requirement
+
+_OLD_NAMES: Mapping[str, str] = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+"""Labels that Karpenter takes for others (`NormalizedLabels` in pkg/apis/v1/labels.go)."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What is left of a label's values after every requirement on it."""
+
+    values: frozenset[str]
+    """Those that are allowed, or, with `others`, those that are not."""
+    others: bool
+    """Whether every other value is allowed."""
+    least: int | None = None
+    """Smallest whole number that is allowed."""
+    most: int | None = None
+    """Largest whole number that is allowed."""
+
+    def has(self, value: str) -> bool:
+        """Whether that value is allowed."""
+        return (value in self.values) != self.others and self._within(value)
+
+    def takes(self, found: Sequence[str]) -> bool:
+        """Whether a type with these values for the label, or with none, is allowed.
+
+        A type without the label passes where nothing but `NotIn` is asked, or where the requirements leave no value at
+        all, even when they contradict each other: `In [a]` and `In [b]` together mean `DoesNotExist` to Karpenter.
+        """
+        if not found:
+            return bool(self.values) if self.others else not self.values
+        return any(self.has(value) for value in found)
+
+    def meeting(self, other: Allowed) -> Allowed:
+        """What both allow (`Intersection`)."""
+        least = max((bound for bound in (self.least, other.least) if bound is not None), default=None)
+        most = min((bound for bound in (self.most, other.most) if bound is not None), default=None)
+        if least is not None and most is not None and least > most:
+            return Allowed(frozenset(), others=False)
+        bounds = Allowed(frozenset(), others=True, least=least, most=most)
+        if self.others and other.others:
+            values = self.values | other.values
+        elif self.others:
+            values = other.values - self.values
+        elif other.others:
+            values = self.values - other.values
+        else:
+            values = self.values & other.values
+        within = frozenset(value for value in values if bounds._within(value))
+        if self.others and other.others:
+            return Allowed(within, others=True, least=least, most=most)
+        return Allowed(within, others=False)
+
+    def _within(self, value: str) -> bool:
+        if self.least is None and self.most is None:
+            return True
+        if not re.fullmatch(r"[+-]?[0-9]+", value):
+            return False
+        return (self.least is None or int(value) >= self.least) and (self.most is None or int(value) <= self.most)
+
+
+def allowed(requirement: Requirement) -> Allowed:
+    """What one requirement allows (`NewRequirementWithFlexibility`)."""
+    values = frozenset(requirement.values)
+    match requirement.operator:
+        case "In":
+            return Allowed(values, others=False)
+        case "NotIn":
+            return Allowed(values, others=True)
+        case "DoesNotExist":
+            return Allowed(frozenset(), others=False)
+        case "Exists":
+            return Allowed(frozenset(), others=True)
+    bound = int(requirement.values[0])
+    least = {"Gt": bound + 1, "Gte": bound}.get(requirement.operator)
+    most = {"Lt": bound - 1, "Lte": bound}.get(requirement.operator)
+    return Allowed(frozenset(), others=True, least=least, most=most)
+
+
+def intersected(requirements: Iterable[Requirement]) -> dict[str, Allowed]:
+    """What is allowed of each label, by its key as Karpenter normalises it."""
+    found: dict[str, Allowed] = {}
+    for requirement in requirements:
+        key = _OLD_NAMES.get(requirement.key, requirement.key)
+        one = allowed(requirement)
+        found[key] = one.meeting(found[key]) if key in found else one
+    return found
+
+
+def matching(
+    requirements: Iterable[Requirement], zones: Iterable[str] = (), *, reserved: bool = False
+) -> list[InstanceType]:
+    """The types of the table that meet all requirements and are offered in one of the zones at least, by name.
+
+    A requirement on a label that is not in `LABELS` neither matches nor rules out: a label of one's own, and of Karpenter's
+    the zone id, the network bandwidth, and those of capacity reservations and placement groups. Without zones, every
+    zone counts. `reserved` says that there are capacity reservations: of which types is not known here, so capacity
+    type `reserved` matches all.
+    """
+    zones = frozenset(zones)
+    wanted = {key: each for key, each in intersected(requirements).items() if key in LABELS}
+    if reserved and CAPACITY_TYPE in wanted and wanted[CAPACITY_TYPE].has("reserved"):
+        del wanted[CAPACITY_TYPE]
+    return [
+        instance_type
+        for instance_type in instance_types().values()
+        if (not zones or offered(instance_type, zones))
+        and all(each.takes(label(instance_type, key, zones)) for key, each in wanted.items())
+    ]
