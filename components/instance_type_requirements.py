@@ -20,7 +20,7 @@ _OLD_NAMES: Mapping[str, str] = {
 """Labels that Karpenter takes for others (`NormalizedLabels` in pkg/apis/v1/labels.go)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Allowed:
     """What is left of a label's values after every requirement on it."""
 
@@ -52,8 +52,8 @@ class Allowed:
         least = max((bound for bound in (self.least, other.least) if bound is not None), default=None)
         most = min((bound for bound in (self.most, other.most) if bound is not None), default=None)
         if least is not None and most is not None and least > most:
-            return Allowed(frozenset(), others=False)
-        bounds = Allowed(frozenset(), others=True, least=least, most=most)
+            return Allowed(values=frozenset(), others=False)
+        bounds = Allowed(values=frozenset(), others=True, least=least, most=most)
         if self.others and other.others:
             values = self.values | other.values
         elif self.others:
@@ -64,8 +64,8 @@ class Allowed:
             values = self.values & other.values
         within = frozenset(value for value in values if bounds._within(value))
         if self.others and other.others:
-            return Allowed(within, others=True, least=least, most=most)
-        return Allowed(within, others=False)
+            return Allowed(values=within, others=True, least=least, most=most)
+        return Allowed(values=within, others=False)
 
     def _within(self, value: str) -> bool:
         if self.least is None and self.most is None:
@@ -80,17 +80,17 @@ def allowed(requirement: Requirement) -> Allowed:
     values = frozenset(requirement.values)
     match requirement.operator:
         case "In":
-            return Allowed(values, others=False)
+            return Allowed(values=values, others=False)
         case "NotIn":
-            return Allowed(values, others=True)
+            return Allowed(values=values, others=True)
         case "DoesNotExist":
-            return Allowed(frozenset(), others=False)
+            return Allowed(values=frozenset(), others=False)
         case "Exists":
-            return Allowed(frozenset(), others=True)
+            return Allowed(values=frozenset(), others=True)
     bound = int(requirement.values[0])
     least = {"Gt": bound + 1, "Gte": bound}.get(requirement.operator)
     most = {"Lt": bound - 1, "Lte": bound}.get(requirement.operator)
-    return Allowed(frozenset(), others=True, least=least, most=most)
+    return Allowed(values=frozenset(), others=True, least=least, most=most)
 
 
 def intersected(requirements: Iterable[Requirement]) -> dict[str, Allowed]:

@@ -263,7 +263,12 @@ class KarpenterNodePoolArgs:
     termination_grace_period: str | None = None
     """How long a node that is to go waits for its pods; at least the longest job. Needed with GPUs: without, one pod
     that is not to be disturbed keeps an expired node, and its price, for ever."""
-    gpu_counts: Sequence[int] = ()
-    """How many GPUs the pool's instance types have: every count that occurs. Empty for a pool without GPUs."""
+    gpu_counts: Sequence[int] | None = None
+    """How many GPUs the pool's instance types have: every count that occurs. Found in the table of instance types when
+    None; given for types that are newer than the table, and empty for a pool that is to be taken as one without GPUs,
+    whatever its requirements allow."""
     sharing: TimeSlicing | None = None
     """How GPUs are shared between pods; None for whole GPUs."""
+    zones: Sequence[str] = ()
+    """Zones that the pool's subnets are in, such as `eu-central-1a`, to check that its instance types are offered there.
+    Not told to the cluster, and not checked when empty."""

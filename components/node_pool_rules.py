@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
-from components.gpu_sharing import GPU, allocatable, sharing_refusals
+from components import quantity
+from components.instance_type_rules import instance_type_violations
 from components.node_pool_args import (
     ALIAS_FAMILIES,
     INSTANCE_LABELS,
@@ -34,8 +35,9 @@ _DURATION = re.compile(r"(?:[0-9]+[smh])+")
 _BUDGET_DURATION = re.compile(r"(?:[0-9]+[hm]|[0-9]+h[0-9]+m)(?:0s)?")
 _BUDGET_NODES = re.compile(r"(?:100|[0-9]{1,2})%|[0-9]+")
 _SCHEDULE = re.compile(r"@(?:annually|yearly|monthly|weekly|daily|midnight|hourly)|[!-~]+(?: [!-~]+){4}")
+_ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+(?:-[a-z]+-[0-9]+)?[a-z]")
 _ALIAS = re.compile(r"[a-zA-Z0-9]+@[-a-zA-Z0-9_.+]+")
-_QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_QUANTITY = quantity.PATTERN
 _PERCENTAGE = re.compile(r"(?:[0-9]{1,2}(?:\.[0-9]{1,2})?|100(?:\.0{1,2})?)%")
 _VOLUME_SIZE = re.compile(
     r"(?:[1-9][0-9]{0,3}|[1-4][0-9]{4}|5[0-8][0-9]{3}|59000)Gi|(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64000)G"
@@ -56,7 +58,6 @@ _EVICTION_SIGNALS = frozenset(
 _KARPENTERS_OWN_TAGS = frozenset(
     {"eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.sh/nodeclaim", "karpenter.k8s.aws/ec2nodeclass"}
 )
-_AMD_FAMILIES = frozenset({"g4ad"})
 
 Fault = Iterator[str]
 
@@ -72,12 +73,20 @@ def violations(args: KarpenterNodePoolArgs) -> list[str]:
         _wrong_limits,
         _wrong_disruption,
         _wrong_lifetime,
-        _wrong_gpus,
-        _wrong_sharing,
+        _wrong_zones,
     )
     of_node_class = (_wrong_images, _wrong_identity, _wrong_places, _wrong_reservations, _wrong_machine, _wrong_kubelet)
     found = [fault for check in checks for fault in check(args)]
-    return found + [f"node class: {fault}" for part in of_node_class for fault in part(args.node_class)]
+    found += [f"node class: {fault}" for part in of_node_class for fault in part(args.node_class)]
+    return found + instance_type_violations(args, readable=not any(_unreadable(args)))
+
+
+def _unreadable(args: KarpenterNodePoolArgs) -> Fault:
+    """What keeps from working out which instance types the pool may buy, and what they hold."""
+    for check in (_wrong_requirements, _wrong_labels, _wrong_limits, _wrong_zones):
+        yield from check(args)
+    for part in (_wrong_images, _wrong_machine, _wrong_kubelet):
+        yield from part(args.node_class)
 
 
 def _wrong_names(args: KarpenterNodePoolArgs) -> Fault:
@@ -179,14 +188,20 @@ def _wrong_limits(args: KarpenterNodePoolArgs) -> Fault:
         yield from _wrong_quantity(f"limit {resource!r}", limit)
 
 
-def _wrong_quantity(where: str, quantity: object) -> Fault:
-    if not isinstance(quantity, str):
+def _wrong_zones(args: KarpenterNodePoolArgs) -> Fault:
+    for zone in args.zones:
+        if not _ZONE.fullmatch(zone):
+            yield f"zones: {zone!r} is no zone; a region and what tells its zones apart is allowed; as eu-central-1a"
+
+
+def _wrong_quantity(where: str, amount: object) -> Fault:
+    if not isinstance(amount, str):
         yield (
-            f"{where}: {quantity!r} is no text; quantities are text, since the API server turns numbers into text and"
-            f" every preview would show a change; write {str(quantity)!r}"
+            f"{where}: {amount!r} is no text; quantities are text, since the API server turns numbers into text and"
+            f" every preview would show a change; write {str(amount)!r}"
         )
-    elif not _QUANTITY.fullmatch(quantity):
-        yield f"{where}: {quantity!r} is no quantity; a number with or without a unit is allowed; write 80 or 128Gi"
+    elif not _QUANTITY.fullmatch(amount):
+        yield f"{where}: {amount!r} is no quantity; a number with or without a unit is allowed; write 80 or 128Gi"
 
 
 def _wrong_disruption(args: KarpenterNodePoolArgs) -> Fault:
@@ -228,55 +243,6 @@ def _wrong_lifetime(args: KarpenterNodePoolArgs) -> Fault:
     yield from _wrong_duration("expire after", args.expire_after, or_never=True)
     if args.termination_grace_period is not None:
         yield from _wrong_duration("termination grace period", args.termination_grace_period, or_never=False)
-
-
-def _wrong_gpus(args: KarpenterNodePoolArgs) -> Fault:
-    """What Karpenter lets through and a pool with GPUs cannot do without."""
-    for count in args.gpu_counts:
-        if not isinstance(count, int) or count < 1:
-            yield f"GPU counts: {count!r}; whole numbers from 1 are allowed; leave out types without a GPU"
-    for requirement in args.requirements:
-        yield from _wrong_gpu_requirement(requirement, args)
-    if not args.gpu_counts:
-        return
-    if args.termination_grace_period is None:
-        yield "termination grace period: none; a pool with GPUs needs one; set it to the longest job, as '6h'"
-    if GPU not in args.limits:
-        yield f"limits: no {GPU}; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
-
-
-def _wrong_gpu_requirement(requirement: Requirement, args: KarpenterNodePoolArgs) -> Fault:
-    if requirement.operator != "In":
-        return
-    if requirement.key == "karpenter.k8s.aws/instance-gpu-count":
-        unknown = [value for value in requirement.values if value not in {str(count) for count in args.gpu_counts}]
-        if unknown:
-            yield f"GPU counts: {list(args.gpu_counts)}; requirements ask for {', '.join(unknown)} too; add them"
-    amd = sorted(_AMD_FAMILIES.intersection(requirement.values))
-    aliased = any(term.alias for term in args.node_class.ami_terms)
-    if requirement.key == "karpenter.k8s.aws/instance-family" and amd and aliased:
-        yield (
-            f"requirement {requirement.key!r}: {', '.join(amd)} has AMD GPUs, and an alias gives every type with a GPU"
-            " NVIDIA's image; only families with NVIDIA GPUs are allowed; remove it"
-        )
-
-
-def _wrong_sharing(args: KarpenterNodePoolArgs) -> Fault:
-    refusals = sharing_refusals(args.sharing)
-    yield from refusals
-    if refusals:
-        return
-    if args.sharing and args.sharing.rename_by_default:
-        yield f"sharing: renames {GPU}; Karpenter buys for that name alone; leave rename_by_default off"
-    if args.sharing and not args.gpu_counts:
-        yield "sharing: no GPU counts; Karpenter has to be told of every count of GPUs; name those of the types"
-    limit = args.limits.get(GPU)
-    smallest = allocatable(min(args.gpu_counts, default=0), args.sharing)
-    if isinstance(limit, str) and re.fullmatch(r"[0-9]+", limit) and int(limit) < smallest:
-        yield (
-            f"limit {GPU!r}: {limit}; the smallest node offers {smallest} as shared, so none could start;"
-            f" at least {smallest}"
-        )
 
 
 def _wrong_images(node_class: NodeClass) -> Fault:
@@ -398,10 +364,10 @@ def _wrong_kubelet(node_class: NodeClass) -> Fault:
         if number is not None and number < 0:
             yield f"kubelet: {what} {number}; 0 or more is allowed; leave it out for the instance type's own"
     for what, reserved in (("kube reserved", kubelet.kube_reserved), ("system reserved", kubelet.system_reserved)):
-        for name, quantity in reserved.items():
+        for name, amount in reserved.items():
             if name not in _RESERVED:
                 yield f"kubelet: {what} {name!r}; {', '.join(sorted(_RESERVED))} are allowed; remove it"
-            yield from _wrong_quantity(f"kubelet: {what} {name!r}", quantity)
+            yield from _wrong_quantity(f"kubelet: {what} {name!r}", amount)
     for signal, threshold in kubelet.eviction_hard.items():
         if signal not in _EVICTION_SIGNALS:
             yield f"kubelet: eviction {signal!r}; {', '.join(sorted(_EVICTION_SIGNALS))} are allowed; correct it"

@@ -16,6 +16,7 @@ from components.node_pool_args import (
     Requirement,
     Taint,
 )
+from components.node_pool_fit import gpu_counts
 
 COMPARED = ("In", "Gt", "Lt", "Gte", "Lte")
 
@@ -88,7 +89,7 @@ def node_overlay_specs(args: KarpenterNodePoolArgs) -> dict[int, Manifest]:
             ],
             "capacity": {GPU: str(allocatable(count, args.sharing))},
         }
-        for count in sorted(set(args.gpu_counts))
+        for count in gpu_counts(args)
     }
 
 

@@ -69,7 +69,6 @@ DOCUMENT_004 = {
         taints=[Taint(key="nvidia.com/gpu")],
         limits={"cpu": "80", "memory": "128Gi", "nvidia.com/gpu": "100"},
         termination_grace_period="6h",
-        gpu_counts=[1],
         sharing=TimeSlicing(replicas=10),
     ),
 }
@@ -86,7 +85,7 @@ def changed(**fields: Any) -> KarpenterNodePoolArgs:
 
 
 def requiring(key: str = f"{AWS}/instance-cpu", operator: Any = "In", **fields: Any) -> KarpenterNodePoolArgs:
-    return changed(requirements=[Requirement(key=key, operator=operator, **fields)])
+    return changed(requirements=[Requirement(key=key, operator=operator, **fields)], gpu_counts=())
 
 
 def budgeted(nodes: Any = "1", **fields: Any) -> KarpenterNodePoolArgs:
@@ -103,10 +102,10 @@ IMAGE = AmiTerm(id="ami-0123456789abcdef0")
 VALID: dict[str, KarpenterNodePoolArgs] = {
     "document 004, CPU": CPU,
     "document 004, GPU": GPU,
-    "no requirement": changed(requirements=[]),
+    "no requirement": changed(requirements=[], gpu_counts=()),
     "every operator": changed(
         requirements=[
-            Requirement(key=f"{AWS}/instance-family", operator="In", values=["c7i", "m7i"], min_values=2),
+            Requirement(key=f"{AWS}/instance-family", operator="In", values=["c7gd", "m7gd"], min_values=2),
             Requirement(key=f"{AWS}/instance-size", operator="NotIn", values=["metal"]),
             Requirement(key=f"{AWS}/instance-local-nvme", operator="Exists"),
             Requirement(key=f"{AWS}/instance-gpu-count", operator="DoesNotExist"),
@@ -184,7 +183,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "min values 51": (requiring(operator="Exists", min_values=51), "min values 51", "less than or equal to 50"),
     "a number for a value": (requiring(values=[4]), "4 is no text", "expected string"),
     "101 requirements": (
-        changed(requirements=[isin(f"example.com/{number}", "yes") for number in range(101)]),
+        changed(requirements=[isin(f"example.com/{number}", "yes") for number in range(101)], gpu_counts=()),
         "at most 100",
         "at most 100",
     ),
@@ -478,7 +477,7 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "fewer GPUs than a node has": (gpu(limits={"nvidia.com/gpu": "9"}), "offers 10 as shared"),
     "GPU counts below one": (gpu(gpu_counts=[0]), "GPU counts: 0"),
     "a GPU count without overlay": (
-        gpu(requirements=[isin(f"{AWS}/instance-gpu-count", "1", "4")]),
+        gpu(gpu_counts=[1], requirements=[isin(f"{AWS}/instance-gpu-count", "1", "4")]),
         "requirements ask for 4 too",
     ),
     "AMD's GPUs with NVIDIA's image": (
@@ -490,7 +489,7 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
         gpu(sharing=TimeSlicing(replicas=2, rename_by_default=True)),
         "Karpenter buys for that name alone",
     ),
-    "sharing what is not there": (changed(sharing=TimeSlicing(replicas=2)), "sharing: no GPU counts"),
+    "sharing what is not there": (changed(sharing=TimeSlicing(replicas=2)), "sharing: no instance type"),
 }
 """What the API server takes, and no node or a lost job would come of."""
 

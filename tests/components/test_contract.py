@@ -104,7 +104,7 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "NvidiaGpuOperator": (NvidiaGpuOperator, NvidiaGpuOperatorArgs(host_toolkit_pinned=True)),
     "KarpenterNodePool without GPUs": (
         KarpenterNodePool,
-        KarpenterNodePoolArgs(pool="cpu", node_class=NODE_CLASS, requirements=[]),
+        KarpenterNodePoolArgs(pool="cpu", node_class=NODE_CLASS, requirements=[], gpu_counts=()),
     ),
     "KarpenterNodePool with shared GPUs": (
         KarpenterNodePool,

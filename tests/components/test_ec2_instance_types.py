@@ -53,11 +53,13 @@ def described() -> dict[str, Any]:
     """EC2's descriptions of the types that Karpenter reads."""
     read = {"x86_64", "arm64"}
     found = answered("instance_types.json.gz")
-    return {name: found[name] for name in sorted(found) if read & {*found[name]["ProcessorInfo"]["SupportedArchitectures"]}}
+    return {
+        name: found[name] for name in sorted(found) if read & {*found[name]["ProcessorInfo"]["SupportedArchitectures"]}
+    }
 
 
 def devices(info: Any) -> dict[str, list[object]]:
-    """GPUs and accelerators, as the table has them. EC2 describes some accelerators twice: as Neuron, and in general."""
+    """GPUs and accelerators, as the table has them. EC2 describes some accelerators twice: also as Neuron."""
     found: dict[str, list[object]] = {}
     if gpus := info.get("GpuInfo", {}).get("Gpus"):
         (gpu,) = gpus
@@ -113,8 +115,8 @@ def written() -> str:
         return json.dumps(value, separators=(",", ":"))
 
     types = ",\n".join(compact(each) for each in rows)
-    columns = compact(InstanceType._fields)
-    return f'{{"zones":{json.dumps(zones, indent=0, separators=(",", ":"))},\n"columns":{columns},\n"types":[\n{types}\n]}}\n'
+    listed = json.dumps(zones, indent=0, separators=(",", ":"))
+    return f'{{"zones":{listed},\n"columns":{compact(InstanceType._fields)},\n"types":[\n{types}\n]}}\n'
 
 
 @pytest.mark.generated

@@ -248,7 +248,7 @@ def test_requirements_keep_operator_values_and_min_values() -> None:
     assert told[0] == {
         "key": "karpenter.k8s.aws/instance-family",
         "operator": "In",
-        "values": ["c7i", "m7i"],
+        "values": ["c7gd", "m7gd"],
         "minValues": 2,
     }
     assert told[2] == {"key": "karpenter.k8s.aws/instance-local-nvme", "operator": "Exists"}

@@ -73,6 +73,7 @@ BUDGETS = st.builds(DisruptionBudget, nodes=like("_BUDGET_NODES")) | st.builds(
 POOLS = st.builds(
     changed,
     pool=like("_OBJECT_NAME", 63),
+    gpu_counts=st.just(()),
     requirements=st.lists(st.builds(isin, like("_QUALIFIED_NAME"), like("_LABEL_VALUE", 63)), max_size=3),
     labels=st.dictionaries(like("_QUALIFIED_NAME"), like("_LABEL_VALUE", 63), max_size=2),
     taints=st.lists(st.builds(Taint, key=like("_QUALIFIED_NAME"), value=st.none() | like("_LABEL_VALUE")), max_size=2),
