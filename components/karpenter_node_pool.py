@@ -28,7 +28,7 @@ class KarpenterNodePool(pulumi.ComponentResource):
         if faults:
             raise ValueError("\n".join(f"node pool {args.pool!r}: {fault}" for fault in faults))
         super().__init__("gpu-runners:index:KarpenterNodePool", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
+        child = pulumi.ResourceOptions(parent=self, depends_on=[*args.needs])
         node_class = CustomResource(
             f"{name}-node-class",
             api_version=NODE_CLASS_API,
@@ -56,6 +56,6 @@ class KarpenterNodePool(pulumi.ComponentResource):
             metadata=ObjectMetaArgs(name=args.pool),
             spec=node_pool_spec(args),
             # Overlays come first and go last: a pool without them buys a GPU for each pod.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[node_class, *overlays]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs, node_class, *overlays]),
         )
         self.register_outputs({"pool": self.pool})

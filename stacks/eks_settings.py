@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from components.gpu_sharing import GPU
+from components.karpenter_policies import Partition
 from components.karpenter_versions import KARPENTER_VERSION
 from components.node_pool_args import AmiFamily, ConsolidationPolicy, DisruptionReason, Operator
 from components.nvidia_device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION, DeviceListStrategy
@@ -60,8 +61,9 @@ class OwnNetwork(Model):
     """Addresses of the VPC."""
     zones: Annotated[tuple[Zone, ...], Field(min_length=2)]
     """Availability zones; three are usual. The more there are, the more often a GPU type can be had."""
-    nat_gateways: Literal["one", "perZone"] = "one"
-    """NAT gateways. `one` costs least, and all zones are cut off with its own; `perZone` has no such dependence."""
+    nat_gateways: Literal["single", "perZone", "none"] = "single"
+    """NAT gateways. `single` costs least, and all zones are cut off with its own; `perZone` has no such dependence.
+    With `none` nodes reach registries and GitHub by a way of your own."""
 
 
 class ExistingNetwork(Model):
@@ -325,8 +327,8 @@ class EksCluster(Model):
     """The VPC."""
     endpoint: Endpoint = Endpoint()
     """Who reaches the API server."""
-    administrators: tuple[Arn, ...] = ()
-    """Roles and users who administer the cluster, beside whoever made it."""
+    administrators: dict[Name, Arn] = {}
+    """Roles and users who administer the cluster, each by a name of your own. Whoever makes it does so anyway."""
     system_nodes: SystemNodes = SystemNodes()
     """Nodes for Karpenter and other parts of the system."""
     addons: dict[Name, Filled]
@@ -342,6 +344,11 @@ class EksCluster(Model):
     """What Karpenter buys, by name of the NodePool."""
     smoke_workload: SmokeWorkload | None = None
     """Pods that prove it works; left out, none."""
+
+    @property
+    def partition(self) -> Partition:
+        """Partition of the region."""
+        return "aws-cn" if self.region.startswith("cn-") else "aws-us-gov" if "-gov-" in self.region else "aws"
 
 
 # -- what runs on it --------------------------------------------------------------------------------------------------

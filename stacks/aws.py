@@ -1,0 +1,190 @@
+"""AWS: a cluster on EKS, Karpenter that buys its nodes, and NVIDIA's device plugin on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pulumi
+from components.eks_network import Nat
+from pulumi_aws import Provider
+from pulumi_kubernetes.apps.v1 import Deployment
+
+from components import (
+    ApiEndpoint,
+    EksCluster,
+    EksClusterArgs,
+    EksNetwork,
+    EksNetworkArgs,
+    FeatureGates,
+    Karpenter,
+    KarpenterArgs,
+    KarpenterNodePool,
+    NetworkReference,
+    NvidiaDevicePlugin,
+    NvidiaDevicePluginArgs,
+    SystemNodes,
+)
+from components.gpu_sharing import GPU
+from components.node_pool_fit import gpu_counts
+from stacks import eks_settings, runners
+from stacks.eks_settings import EksSettings, SmokeWorkload
+from stacks.node_pools import node_pool_args, time_slicing
+from stacks.runners import Place
+
+POOL_LABEL = "karpenter.sh/nodepool"
+"""Label by which Karpenter marks the nodes of a pool."""
+
+NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
+"""NAT gateways, as the component names them."""
+
+
+def build(settings: EksSettings) -> None:
+    """The cluster with everything that runs on it, and the stack's outputs."""
+    cluster, mirror = settings.cluster, settings.charts.mirror if settings.charts else None
+    account = Provider("aws", region=cluster.region, allowed_account_ids=[cluster.account])
+    in_account = pulumi.ResourceOptions(providers=[account])
+    eks = EksCluster(cluster.name, cluster_args(cluster, network(cluster, in_account)), in_account)
+    opts = pulumi.ResourceOptions(providers=[account, eks.provider])
+    karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
+    pools = {
+        name: KarpenterNodePool(name, node_pool_args(name, cluster, karpenter.reference.needs), opts)
+        for name in cluster.node_pools
+    }
+    if gpu_pools(cluster):
+        plugin = NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts)
+    runners.build(
+        settings,
+        lambda runner: Place(
+            gpu_resource=GPU,
+            node_selector={POOL_LABEL: settings.pool_name(runner)},
+            do_not_disrupt=True,
+            needs=[pools[settings.pool_name(runner)].ready],
+        ),
+        opts,
+    )
+    if cluster.smoke_workload:
+        smoke_workload(cluster.smoke_workload, settings, [pools[cluster.smoke_workload.pool].ready, plugin.ready], opts)
+    pulumi.export("endpoint", eks.reference.endpoint)
+
+
+def network(cluster: eks_settings.EksCluster, opts: pulumi.ResourceOptions) -> NetworkReference:
+    """The cluster's network: made, or there already."""
+    given = cluster.network
+    if given.kind == "existing":
+        return NetworkReference(vpc_id=given.vpc_id, private_subnets=given.private_subnets)
+    args = EksNetworkArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        zones=given.zones,
+        cidr=given.cidr,
+        nat=NAT[given.nat_gateways],
+        tags=cluster.tags,
+    )
+    return EksNetwork(f"{cluster.name}-network", args, opts).reference
+
+
+def cluster_args(cluster: eks_settings.EksCluster, network: NetworkReference) -> EksClusterArgs:
+    """The cluster as its component takes it."""
+    nodes, endpoint = cluster.system_nodes, cluster.endpoint
+    return EksClusterArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        account_id=cluster.account,
+        partition=cluster.partition,
+        kubernetes_version=cluster.kubernetes_version,
+        network=network,
+        addons=cluster.addons,
+        endpoint=ApiEndpoint(
+            public=bool(endpoint.public_access_from),
+            cidrs=endpoint.public_access_from,
+            open_to_the_world=endpoint.open_to_the_world,
+        ),
+        system_nodes=SystemNodes(
+            instance_types=[nodes.instance_type],
+            min_size=nodes.count,
+            desired_size=nodes.count,
+            max_size=nodes.count + 1,
+        ),
+        admins=cluster.administrators,
+        deletion_protection=cluster.deletion_protection,
+        tags=cluster.tags,
+    )
+
+
+def karpenter_args(cluster: eks_settings.EksCluster, eks: EksCluster, mirror: str | None) -> KarpenterArgs:
+    """Karpenter as its component takes it."""
+    shared = any(pool.sharing for pool in cluster.node_pools.values())
+    return KarpenterArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        account_id=cluster.account,
+        partition=cluster.partition,
+        cluster_endpoint=eks.reference.endpoint,
+        version=cluster.karpenter.version,
+        chart_mirror=mirror,
+        # Without it Karpenter buys a GPU for each pod, whatever the overlays say.
+        feature_gates=FeatureGates(node_overlay=shared),
+        spot_service_linked_role=cluster.karpenter.spot_service_linked_role,
+        needs=eks.reference.needs,
+    )
+
+
+def gpu_pools(cluster: eks_settings.EksCluster) -> list[str]:
+    """Names of the pools that have GPUs."""
+    return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
+
+
+def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
+    """The plugin, on the nodes of every pool with GPUs: they share GPUs alike, as a rule sees to."""
+    plugin, cluster = settings.nvidia_plugin, settings.cluster
+    pools = [cluster.node_pools[name] for name in gpu_pools(cluster)]
+    taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
+    return NvidiaDevicePluginArgs(
+        namespace=plugin.namespace,
+        version=plugin.version,
+        chart_mirror=mirror,
+        sharing=time_slicing(pools[0].sharing),
+        device_list_strategy=plugin.device_list_strategy,
+        device_id_strategy=plugin.device_id_strategy,
+        driver_root=plugin.driver_root,
+        pass_device_specs=plugin.pass_device_specs,
+        fail_on_init_error=plugin.fail_on_init_error,
+        gfd=plugin.feature_discovery,
+        nfd=plugin.feature_discovery,
+        runtime_class=plugin.runtime_class,
+        tolerations=[
+            {"key": key, "operator": "Exists", "effect": effect}
+            for key, effect in taints
+            if (key, effect) != (GPU, "NoSchedule")
+        ],
+    )
+
+
+def smoke_workload(
+    smoke: SmokeWorkload, settings: EksSettings, needs: list[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> None:
+    """Pods that ask for a GPU and sleep."""
+    pool = settings.cluster.node_pools[smoke.pool]
+    labels: Mapping[str, str] = {"app": "gpu"}
+    container = {
+        "name": "gpu-container",
+        "image": smoke.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "infinity"],
+        "resources": {"limits": {GPU: str(smoke.gpus)}},
+    }
+    pod = {
+        "nodeSelector": {POOL_LABEL: smoke.pool},
+        "tolerations": [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in pool.taints],
+        "containers": [container],
+    }
+    Deployment(
+        "smoke",
+        metadata={"name": "gpu", "namespace": "default", "labels": labels},
+        spec={
+            "replicas": smoke.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+        opts=pulumi.ResourceOptions(providers=opts.providers, depends_on=needs),
+    )
