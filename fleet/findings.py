@@ -7,29 +7,12 @@ import datetime
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from fleet.finding import Finding
 from stacks.fault import Fault, InvalidSettings, Path, dotted, nearest
 from stacks.load import missing_secret
 from stacks.settings import Settings
 from stacks.stack_file import StackFile, read, stack_files
-
-Severity = Literal["error", "warning", "note"]
-"""`error`: `pulumi up` refuses, or jobs will not run. `warning`: it works, and is unwise. `note`: housekeeping."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to say about a stack."""
-
-    name: str
-    """What kind of finding it is; acknowledgements name it."""
-    severity: Severity
-    """How bad it is."""
-    path: Path
-    """The setting it arises from."""
-    message: str
-    """What is so, why it matters, what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +35,29 @@ class Report:
 def report(settings: Settings, file: StackFile, today: datetime.date) -> Report:
     """The findings of a stack on a day: acknowledgements end."""
     found = [finding for rule in RULES for finding in rule(settings, file)]
+    found += _of_its_kind(settings)
     found += _unused_acknowledgements(settings, found)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
     placed = [(finding, file.fault(finding.path, finding.message)) for finding in open_]
     return Report(tuple(sorted(placed, key=lambda pair: (pair[1].line or 0, pair[0].name))), acknowledged)
+
+
+def _of_its_kind(settings: Settings) -> Iterator[Finding]:
+    """Findings about the kind of cluster. Only those that may arise are imported."""
+    if settings.cluster.kind == "eks":
+        from fleet import eks_findings
+
+        yield from eks_findings.findings(settings)
+
+
+def _names(settings: Settings) -> frozenset[str]:
+    """Names that an acknowledgement can give, whatever the cluster."""
+    if settings.cluster.kind == "eks":
+        from fleet import eks_findings
+
+        return NAMES | eks_findings.NAMES
+    return NAMES
 
 
 def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date) -> bool:
@@ -67,12 +68,13 @@ def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date)
 
 
 def _unused_acknowledgements(settings: Settings, found: list[Finding]) -> Iterator[Finding]:
+    names = _names(settings)
     for index, entry in enumerate(settings.acknowledged):
         if any(entry.finding == finding.name and entry.path in (None, dotted(finding.path)) for finding in found):
             continue
         where: Path = ("acknowledged", index, "finding")
         at = f" at {entry.path}" if entry.path else ""
-        hint = "remove it" if entry.finding in NAMES else nearest(entry.finding, NAMES)
+        hint = "remove it" if entry.finding in names else nearest(entry.finding, names)
         yield Finding(
             "unused-acknowledgement", "note", where, f"there is no finding '{entry.finding}'{at} to acknowledge; {hint}"
         )
@@ -206,4 +208,4 @@ RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
 )
 
 NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
-"""Names that an acknowledgement can give."""
+"""Names that an acknowledgement can give, whatever the cluster."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from components.ec2_instance_types import Devices
 from components.gpu_sharing import GPU
 from components.karpenter_policies import Partition
 from components.karpenter_versions import KARPENTER_VERSION
@@ -389,6 +390,22 @@ class EksSettings(Settings):
     def pool(self, runner: Runner) -> KarpenterPool:
         """The node pool of a runner."""
         return self.cluster.node_pools[self.pool_name(runner)]
+
+    def accelerator_name(self, runner: Runner) -> str:
+        """What its GPUs are, for people: `NVIDIA A10G or T4, shared by 10`."""
+        shares = self.shares(self.pool_name(runner))
+        names = " or ".join(dict.fromkeys(f"{gpus.manufacturer} {gpus.name}" for gpus in self._gpus(runner)))
+        return f"{names}, shared by {shares}" if shares > 1 else names
+
+    def devices_of_a_node(self, runner: Runner) -> int:
+        """Most GPUs, as pods ask for them, that a node of its pool has."""
+        return max((gpus.count for gpus in self._gpus(runner)), default=0) * self.shares(self.pool_name(runner))
+
+    def _gpus(self, runner: Runner) -> list[Devices]:
+        # Imported here: it reads these settings.
+        from stacks.node_pools import gpus_of
+
+        return gpus_of(self.pool_name(runner), self.cluster)
 
     def devices_of_pool(self, pool: str) -> int | None:
         """GPUs, as pods ask for them, of all nodes that the pool may have; None without a limit."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pulumi
 
+from components.ec2_instance_types import Devices
 from components.gpu_sharing import GPU
 from components.gpu_sharing import TimeSlicing as SlicedGpu
 from components.karpenter_policies import Scope
@@ -21,6 +22,7 @@ from components.node_pool_args import (
     SubnetTerm,
     Taint,
 )
+from components.node_pool_fit import instance_types_of
 from stacks.eks_settings import EksCluster, Instances, KarpenterPool, PoolLimits, Sharing
 
 DISCOVERY = "karpenter.sh/discovery"
@@ -48,6 +50,12 @@ def node_pool_args(name: str, cluster: EksCluster, needs: Sequence[pulumi.Resour
         zones=pool.zones or zones(cluster),
         needs=needs,
     )
+
+
+def gpus_of(name: str, cluster: EksCluster) -> list[Devices]:
+    """GPUs of the instance types that a pool may buy, one entry for each type that has some."""
+    types = instance_types_of(node_pool_args(name, cluster))
+    return [each.gpus for each in types if each.gpus and each.gpus.count]
 
 
 def zones(cluster: EksCluster) -> tuple[str, ...]:

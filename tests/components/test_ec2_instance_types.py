@@ -5,29 +5,18 @@ from __future__ import annotations
 import collections
 import gzip
 import json
-import pathlib
-import subprocess
-import sys
 from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from components import ec2_instance_types
 from components.ec2_instance_types import (
-    LABELS,
     TABLE,
-    ZONE,
     InstanceType,
     instance_types,
     known_zones,
-    label,
-    labels,
-    offered,
-    region_of,
     zones_of,
 )
-from components.node_pool_args import INSTANCE_LABELS
 from tests.conftest import Generated
 
 AWS = "karpenter.k8s.aws"
