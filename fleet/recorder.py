@@ -92,7 +92,7 @@ def record_program(
     """The plan of a program that is a function.
 
     With `unknown_outputs` no resource has outputs yet, as in the preview of a new stack; without, each one's outputs
-    are its inputs.
+    are its inputs. A component that a provider makes never has any.
 
     Raises RecordingError for a resource without an explicit provider, two resources with one URN, a transform, or a
     call of a provider's function; and whatever the program itself raises, pulumi.RunError among it.
@@ -173,6 +173,9 @@ class _Monitor(mocks.MockMonitor):
             urn=urn,
             id=f"{request.name}-id" if known and request.custom else "",
             object=request.object if known else struct_pb2.Struct(),
+            # What a provider makes of a component only that provider can say. The SDK takes the outputs of a resource
+            # as unknown, and goes on, where the engine says that it failed.
+            result=resource_pb2.Result.FAIL if request.remote else resource_pb2.Result.SUCCESS,
         )
 
     def ReadResource(self, request: Any) -> Any:  # noqa: N802

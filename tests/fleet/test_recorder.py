@@ -218,6 +218,17 @@ def test_applies_run_only_on_what_is_known(unknown_outputs: bool, ran: list[str]
     assert seen == ran
 
 
+@pytest.mark.parametrize("unknown_outputs", [True, False])
+def test_what_a_provider_makes_of_a_component_stays_unknown(unknown_outputs: bool) -> None:
+    """Its outputs are not its inputs; as none at all, they would break whatever is made of them."""
+
+    def build() -> None:
+        chart = Chart("x", chart="x", opts=on_cluster())
+        pulumi.export("count", chart.resources.apply(len))
+
+    assert recorded(build, unknown_outputs=unknown_outputs).exports["count"] is UNKNOWN
+
+
 @pytest.mark.parametrize(("unknown_outputs", "shows"), [(True, "<unknown>"), (False, "some")])
 def test_a_lookup_has_an_id_once_somebody_looks(unknown_outputs: bool, shows: str) -> None:
     plan = recorded(
