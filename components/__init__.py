@@ -9,6 +9,15 @@ import typing
 if typing.TYPE_CHECKING:
     from components.amd_gpu_device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
     from components.arc_controller import ArcController, ArcControllerArgs, ControllerReference
+    from components.eks_cluster import EksCluster
+    from components.eks_cluster_args import (
+        ApiEndpoint,
+        ClusterCredentials,
+        EksClusterArgs,
+        EksClusterReference,
+        SystemNodes,
+    )
+    from components.eks_network import EksNetwork, EksNetworkArgs, NetworkReference
     from components.gpu_sharing import TimeSlicing
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
     from components.karpenter_node_pool import KarpenterNodePool
@@ -41,13 +50,20 @@ __all__ = [
     "AmdGpuDevicePlugin",
     "AmdGpuDevicePluginArgs",
     "AmiTerm",
+    "ApiEndpoint",
     "ArcController",
     "ArcControllerArgs",
     "CapacityReservationTerm",
+    "ClusterCredentials",
     "ControllerReference",
     "Disruption",
     "DisruptionBudget",
     "Docker",
+    "EksCluster",
+    "EksClusterArgs",
+    "EksClusterReference",
+    "EksNetwork",
+    "EksNetworkArgs",
     "ExistingSecret",
     "FeatureGates",
     "GithubApp",
@@ -59,6 +75,7 @@ __all__ = [
     "KarpenterNodePoolArgs",
     "KarpenterReference",
     "Kubelet",
+    "NetworkReference",
     "NodeClass",
     "NvidiaDevicePlugin",
     "NvidiaDevicePluginArgs",
@@ -74,6 +91,7 @@ __all__ = [
     "RunnerScaleSetArgs",
     "SecurityGroupTerm",
     "SubnetTerm",
+    "SystemNodes",
     "Taint",
     "TimeSlicing",
     "Volume",
@@ -82,6 +100,15 @@ __all__ = [
 _MODULES = {
     "components.amd_gpu_device_plugin": ("AmdGpuDevicePlugin", "AmdGpuDevicePluginArgs"),
     "components.arc_controller": ("ArcController", "ArcControllerArgs", "ControllerReference"),
+    "components.eks_cluster": ("EksCluster",),
+    "components.eks_cluster_args": (
+        "ApiEndpoint",
+        "ClusterCredentials",
+        "EksClusterArgs",
+        "EksClusterReference",
+        "SystemNodes",
+    ),
+    "components.eks_network": ("EksNetwork", "EksNetworkArgs", "NetworkReference"),
     "components.gpu_sharing": ("TimeSlicing",),
     "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
     "components.karpenter_node_pool": ("KarpenterNodePool",),

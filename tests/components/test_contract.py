@@ -23,9 +23,14 @@ from components import (
     AmdGpuDevicePlugin,
     AmdGpuDevicePluginArgs,
     AmiTerm,
+    ApiEndpoint,
     ArcController,
     ArcControllerArgs,
     ControllerReference,
+    EksCluster,
+    EksClusterArgs,
+    EksNetwork,
+    EksNetworkArgs,
     ExistingSecret,
     GithubApp,
     GithubToken,
@@ -34,6 +39,7 @@ from components import (
     KarpenterArgs,
     KarpenterNodePool,
     KarpenterNodePoolArgs,
+    NetworkReference,
     NodeClass,
     NvidiaDevicePlugin,
     NvidiaDevicePluginArgs,
@@ -58,6 +64,8 @@ ROOT = pathlib.Path(components.__file__).parent.parent
 TOKENS: dict[type[pulumi.ComponentResource], str] = {
     AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
     ArcController: "gpu-runners:index:ArcController",
+    EksCluster: "gpu-runners:index:EksCluster",
+    EksNetwork: "gpu-runners:index:EksNetwork",
     Karpenter: "gpu-runners:index:Karpenter",
     NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
     NvidiaGpuOperator: "gpu-runners:index:NvidiaGpuOperator",
@@ -67,7 +75,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 }
 """Type tokens are part of every resource's identity in the state: one that changes replaces the whole subtree."""
 
-ON_AWS = {Karpenter}
+ON_AWS = {EksCluster, EksNetwork, Karpenter}
 """Those that need a provider of AWS too."""
 
 ORG = "https://github.com/org"
@@ -78,6 +86,20 @@ ON_EKS = {
     "account_id": "111122223333",
     "cluster_endpoint": "https://ci.example",
 }
+CLUSTER = {
+    "cluster_name": "ci",
+    "region": "eu-west-1",
+    "account_id": "111122223333",
+    "kubernetes_version": "1.33",
+    "network": NetworkReference(vpc_id="vpc-1", private_subnets={"eu-west-1a": "subnet-1", "eu-west-1b": "subnet-2"}),
+    "addons": {
+        "vpc-cni": "v1.20.4-eksbuild.2",
+        "kube-proxy": "v1.33.3-eksbuild.4",
+        "eks-pod-identity-agent": "v1.3.8-eksbuild.2",
+        "coredns": "v1.12.2-eksbuild.4",
+    },
+}
+NETWORK = {"cluster_name": "ci", "region": "eu-west-1", "zones": ["eu-west-1a", "eu-west-1b"]}
 NODE_CLASS = NodeClass(
     name="machines",
     role="nodes",
@@ -91,6 +113,22 @@ GPU_TYPES = Requirement(key="karpenter.k8s.aws/instance-family", operator="In", 
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
     "ArcController": (ArcController, ArcControllerArgs()),
+    "EksCluster": (EksCluster, EksClusterArgs(**CLUSTER)),
+    "EksCluster with everything": (
+        EksCluster,
+        EksClusterArgs(
+            **CLUSTER | {"addons": CLUSTER["addons"] | {"aws-ebs-csi-driver": "v1.48.0-eksbuild.1"}},
+            endpoint=ApiEndpoint(public=True, cidrs=["192.0.2.0/24"]),
+            admins={"operations": "arn:aws:iam::111122223333:role/operations"},
+        ),
+    ),
+    "EksNetwork": (EksNetwork, EksNetworkArgs(**NETWORK)),
+    "EksNetwork without a way out": (
+        EksNetwork,
+        EksNetworkArgs(
+            **NETWORK, nat="none", interface_endpoints=["ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "sts"]
+        ),
+    ),
     "Karpenter": (Karpenter, KarpenterArgs(**ON_EKS)),
     "Karpenter with a token of its service account": (
         Karpenter,
@@ -197,13 +235,14 @@ def example(cls: type, args: object, name: str = "under-test", **further: typing
 
 
 def itself(plan: Plan) -> Resource:
-    (component,) = (resource for resource in plan.resources if resource.component)
+    (component,) = (resource for resource in plan.resources if resource.component and resource.parent is None)
     return component
 
 
 def children(plan: Plan) -> list[Resource]:
+    """What it registers, components that a provider makes among them."""
     others = ("before", "cluster", "account")
-    return [resource for resource in plan.resources if not resource.component and resource.name not in others]
+    return [resource for resource in plan.resources if resource != itself(plan) and resource.name not in others]
 
 
 # -- the public list --------------------------------------------------------------------------------------------------

@@ -1,0 +1,339 @@
+"""An EKS cluster: control plane, the nodes that are always there, addons, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pulumi
+import pulumi_eks
+from pulumi_aws.cloudwatch import LogGroup
+from pulumi_aws.ec2 import (
+    LaunchTemplate,
+    LaunchTemplateBlockDeviceMappingArgs,
+    LaunchTemplateBlockDeviceMappingEbsArgs,
+    LaunchTemplateMetadataOptionsArgs,
+    LaunchTemplateTagSpecificationArgs,
+    Tag,
+)
+from pulumi_aws.eks import (
+    AccessEntry,
+    AccessPolicyAssociation,
+    AccessPolicyAssociationAccessScopeArgs,
+    Addon,
+    AddonPodIdentityAssociationArgs,
+    NodeGroup,
+    NodeGroupLaunchTemplateArgs,
+    NodeGroupScalingConfigArgs,
+    NodeGroupTaintArgs,
+    NodeGroupUpdateConfigArgs,
+)
+from pulumi_aws.iam import Role, RolePolicyAttachment
+from pulumi_aws.kms import Key
+from pulumi_kubernetes import Provider
+
+from components.eks_cluster_args import (
+    DAEMON_ADDONS,
+    EBS_CSI_DRIVER,
+    EksClusterArgs,
+    EksClusterReference,
+)
+from components.eks_cluster_rules import cluster_violations
+from components.eks_kubeconfig import kubeconfig
+from components.eks_network import DISCOVERY_TAG
+from components.eks_security_groups import ClusterSecurityGroups, cluster_security_groups
+from components.karpenter import as_text
+from components.karpenter_policies import NODE_POLICIES, node_trust, pod_identity_trust, policy_document
+
+SYSTEM_NODES_LABEL = "gpu-runners/nodes"
+
+ROOT_DEVICE = "/dev/xvda"
+"""Root volume of Amazon Linux's images for EKS."""
+
+
+class EksCluster(pulumi.ComponentResource):
+    """An EKS cluster that Karpenter can work in.
+
+    Owns the control plane with its role, key and log group, the security groups, the system nodes with their role, the
+    addons, and the access entries of admins. The network is another's.
+
+    The control plane is made by `pulumi_eks.Cluster`, which is told to make nothing but that. It stays opaque: without
+    the engine a preview shows what it is told, and not the `aws.eks.Cluster` and the provider of Kubernetes, which
+    nothing here uses, that it makes (nodejs/eks/cluster/cluster.ts of pulumi/pulumi-eks at 7bf0c1b). Two things it
+    decides by itself: whoever creates the cluster is its admin, and an `aws` command, 2.7 or newer, has to be on PATH.
+
+    EKS makes one further security group, for the control plane alone, and the access entry of the system nodes' role,
+    as for every managed node group (https://www.eksworkshop.com/docs/security/cluster-access-management/managing).
+
+    Destroying takes two updates: EKS refuses while `deletion_protection` is on. Whatever is on the cluster goes first,
+    through `provider`, while nodes, addons and the network's ways out are still there. The log group goes last, and EKS
+    may make it anew for what the control plane still had to say.
+    """
+
+    ready: pulumi.Resource
+    """The addon CoreDNS: depend on it for "pods run, and find each other"."""
+    reference: EksClusterReference
+    """What is told to what runs on it."""
+    provider: Provider
+    """Provider of everything on the cluster. A preview never takes it for another cluster's: it is known by the
+    cluster's name."""
+
+    def __init__(self, name: str, args: EksClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        faults = cluster_violations(args)
+        if faults:
+            raise ValueError("\n".join(f"cluster {args.cluster_name!r}: {fault}" for fault in faults))
+        super().__init__("gpu-runners:index:EksCluster", name, None, opts)
+        groups = cluster_security_groups(name, args, self._child())
+        made = self._control_plane(name, args, groups).eks_cluster
+        # An edge and not the name, although it is known: of a cluster made anew, everything in it has to be made anew.
+        cluster = made.name
+        daemons = self._addons(name, args, cluster, DAEMON_ADDONS, [])
+        nodes = self._system_nodes(name, args, cluster, groups.nodes.id, daemons)
+        others = self._addons(name, args, cluster, [each for each in args.addons if each not in DAEMON_ADDONS], [nodes])
+        needs = [*daemons, nodes, *others, *self._admins(name, args, cluster), *self._discovery_tags(name, args)]
+        self.ready = next(addon for addon in others if addon._name == f"{name}-coredns")
+        self.reference = EksClusterReference(
+            name=args.cluster_name,
+            region=args.region,
+            account_id=args.account_id,
+            partition=args.partition,
+            endpoint=made.endpoint,
+            certificate_authority=made.certificate_authority.data,
+            security_group_id=groups.nodes.id,
+            private_subnet_ids=list(args.network.private_subnets.values()),
+            needs=needs,
+        )
+        self.provider = Provider(
+            f"{name}-kubernetes",
+            kubeconfig=pulumi.Output.all(self.reference.endpoint, self.reference.certificate_authority).apply(
+                lambda known: kubeconfig(args.cluster_name, args.region, known[0], known[1], args.credentials)
+            ),
+            cluster_identifier=args.cluster_name,
+            opts=self._child(*needs),
+        )
+        self.register_outputs({"name": args.cluster_name, "endpoint": self.reference.endpoint})
+
+    def _child(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=[*needs])
+
+    def _control_plane(self, name: str, args: EksClusterArgs, groups: ClusterSecurityGroups) -> pulumi_eks.Cluster:
+        """The control plane, and of all that `pulumi_eks.Cluster` can make nothing else."""
+        role, attachments = self._role(
+            f"{name}-role", args, f"{args.cluster_name}-cluster", control_plane_trust(), ["AmazonEKSClusterPolicy"]
+        )
+        # EKS would make the group itself, to be kept for ever.
+        logs = LogGroup(
+            f"{name}-logs",
+            name=f"/aws/eks/{args.cluster_name}/cluster",
+            retention_in_days=args.log_retention_days,
+            tags=dict(args.tags),
+            opts=self._child(),
+        )
+        # It has nothing to be told, and is here because a plan names the provider of everything.
+        plugin = pulumi_eks.Provider(f"{name}-eks", opts=self._child())
+        return pulumi_eks.Cluster(
+            name,
+            name=args.cluster_name,
+            version=args.kubernetes_version,
+            service_role=role,
+            vpc_id=args.network.vpc_id,
+            private_subnet_ids=list(args.network.private_subnets.values()),
+            cluster_security_group=groups.control_plane,
+            endpoint_private_access=True,
+            endpoint_public_access=args.endpoint.public,
+            public_access_cidrs=list(args.endpoint.cidrs) if args.endpoint.public else None,
+            authentication_mode=pulumi_eks.AuthenticationMode.API,
+            encryption_config_key_arn=args.secrets_key_arn or self._secrets_key(name, args),
+            enabled_cluster_log_types=list(args.log_types),
+            deletion_protection=args.deletion_protection,
+            provider_credential_opts=pulumi_eks.KubeconfigOptionsArgs(
+                role_arn=args.credentials.role_arn, profile_name=args.credentials.profile
+            ),
+            tags=dict(args.tags),
+            skip_default_node_group=True,
+            skip_default_security_groups=True,
+            create_instance_role=False,
+            bootstrap_self_managed_addons=False,
+            use_default_vpc_cni=True,
+            kube_proxy_addon_options=pulumi_eks.KubeProxyAddonOptionsArgs(enabled=False),
+            coredns_addon_options=pulumi_eks.CoreDnsAddonOptionsArgs(enabled=False),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                providers=[plugin],
+                depends_on=[*args.needs, role, *attachments, logs, groups.control_plane, *groups.rules],
+            ),
+        )
+
+    def _secrets_key(self, name: str, args: EksClusterArgs) -> pulumi.Output[str]:
+        key = Key(
+            f"{name}-secrets",
+            description=f"Kubernetes secrets of {args.cluster_name}",
+            enable_key_rotation=True,
+            deletion_window_in_days=30,
+            tags=dict(args.tags),
+            opts=self._child(),
+        )
+        return key.arn
+
+    def _role(
+        self, name: str, args: EksClusterArgs, role_name: str, trust: Mapping[str, Any], policies: Iterable[str]
+    ) -> tuple[Role, list[pulumi.Resource]]:
+        """A role and AWS's own policies that it has."""
+        role = Role(name, name=role_name, assume_role_policy=as_text(trust), tags=dict(args.tags), opts=self._child())
+        attachments: list[pulumi.Resource] = [
+            RolePolicyAttachment(
+                f"{name}-{policy.rpartition('/')[2]}",
+                role=role.name,
+                policy_arn=f"arn:{args.partition}:iam::aws:policy/{policy}",
+                opts=self._child(),
+            )
+            for policy in policies
+        ]
+        return role, attachments
+
+    def _system_nodes(
+        self,
+        name: str,
+        args: EksClusterArgs,
+        cluster: pulumi.Output[str],
+        group: pulumi.Input[str],
+        daemons: Sequence[pulumi.Resource],
+    ) -> NodeGroup:
+        """The managed node group. Its name is Pulumi's: another one has to be there before it can go."""
+        nodes = args.system_nodes
+        role, attachments = self._role(
+            f"{name}-node-role", args, f"{args.cluster_name}-system-nodes", node_trust(args.scope), NODE_POLICIES
+        )
+        template = self._launch_template(name, args, group)
+        taints = [NodeGroupTaintArgs(key="CriticalAddonsOnly", value="true", effect="NO_SCHEDULE")]
+        return NodeGroup(
+            f"{name}-system-nodes",
+            cluster_name=cluster,
+            node_role_arn=role.arn,
+            subnet_ids=list(args.network.private_subnets.values()),
+            ami_type=nodes.ami_type,
+            instance_types=list(nodes.instance_types),
+            version=args.kubernetes_version,
+            release_version=nodes.release_version,
+            launch_template=NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
+            scaling_config=NodeGroupScalingConfigArgs(
+                min_size=nodes.min_size, desired_size=nodes.desired_size, max_size=nodes.max_size
+            ),
+            update_config=NodeGroupUpdateConfigArgs(max_unavailable=1),
+            labels={**nodes.labels, SYSTEM_NODES_LABEL: "system"},
+            taints=taints if nodes.critical_addons_only else None,
+            tags=dict(args.tags),
+            opts=self._child(*args.network.needs, *attachments, *daemons),
+        )
+
+    def _launch_template(self, name: str, args: EksClusterArgs, group: pulumi.Input[str]) -> LaunchTemplate:
+        """What EKS's own template leaves open: with a hop limit of 1, pods cannot ask for the node's credentials."""
+        return LaunchTemplate(
+            f"{name}-system-nodes",
+            description=f"System nodes of {args.cluster_name}",
+            vpc_security_group_ids=[group],
+            metadata_options=LaunchTemplateMetadataOptionsArgs(
+                http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
+            ),
+            block_device_mappings=[
+                LaunchTemplateBlockDeviceMappingArgs(
+                    device_name=ROOT_DEVICE,
+                    ebs=LaunchTemplateBlockDeviceMappingEbsArgs(
+                        volume_size=args.system_nodes.disk_gib,
+                        volume_type="gp3",
+                        encrypted="true",
+                        delete_on_termination="true",
+                    ),
+                )
+            ],
+            tag_specifications=[
+                LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=args.tagged("system-nodes"))
+                for kind in ("instance", "volume", "network-interface")
+            ],
+            update_default_version=True,
+            tags=args.tagged("system-nodes"),
+            opts=self._child(),
+        )
+
+    def _addons(
+        self,
+        name: str,
+        args: EksClusterArgs,
+        cluster: pulumi.Output[str],
+        addons: Iterable[str],
+        needs: Sequence[pulumi.Resource],
+    ) -> list[pulumi.Resource]:
+        made: list[pulumi.Resource] = []
+        for addon in addons:
+            role, attachments = self._volume_role(name, args) if addon == EBS_CSI_DRIVER else (None, [])
+            account = "ebs-csi-controller-sa"
+            identity = AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=account) if role else None
+            made.append(
+                Addon(
+                    f"{name}-{addon}",
+                    cluster_name=cluster,
+                    addon_name=addon,
+                    addon_version=args.addons[addon],
+                    # EKS asks whose setting holds where a cluster has another: that of the addon.
+                    resolve_conflicts_on_create="OVERWRITE",
+                    resolve_conflicts_on_update="OVERWRITE",
+                    pod_identity_associations=[identity] if identity else None,
+                    tags=dict(args.tags),
+                    opts=self._child(*needs, *attachments),
+                )
+            )
+        return made
+
+    def _volume_role(self, name: str, args: EksClusterArgs) -> tuple[Role, list[pulumi.Resource]]:
+        """The role by which the driver makes volumes; the nodes' own is out of its reach."""
+        return self._role(
+            f"{name}-volumes",
+            args,
+            f"{args.cluster_name}-ebs-csi-driver",
+            pod_identity_trust(),
+            ["service-role/AmazonEBSCSIDriverPolicy"],
+        )
+
+    def _admins(self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str]) -> list[pulumi.Resource]:
+        made: list[pulumi.Resource] = []
+        for key, arn in args.admins.items():
+            entry = AccessEntry(
+                f"{name}-admin-{key}",
+                cluster_name=cluster,
+                principal_arn=arn,
+                type="STANDARD",
+                tags=dict(args.tags),
+                opts=self._child(),
+            )
+            policy = AccessPolicyAssociation(
+                f"{name}-admin-{key}-policy",
+                cluster_name=cluster,
+                principal_arn=entry.principal_arn,
+                policy_arn=f"arn:{args.partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+                access_scope=AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                opts=self._child(),
+            )
+            made += [entry, policy]
+        return made
+
+    def _discovery_tags(self, name: str, args: EksClusterArgs) -> list[pulumi.Resource]:
+        """Tags on subnets of another's: without them Karpenter finds no place for a node."""
+        if args.network.discoverable:
+            return []
+        return [
+            Tag(
+                f"{name}-discovery-{zone}",
+                resource_id=subnet,
+                key=DISCOVERY_TAG,
+                value=args.cluster_name,
+                opts=self._child(),
+            )
+            for zone, subnet in args.network.private_subnets.items()
+        ]
+
+
+def control_plane_trust() -> dict[str, Any]:
+    """EKS takes the role for the control plane (https://docs.aws.amazon.com/eks/latest/userguide/cluster-iam-role.html)."""
+    return policy_document(
+        {"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": ["sts:AssumeRole"]}
+    )
