@@ -21,6 +21,9 @@ RUNNER_IMAGE = "ghcr.io/actions/actions-runner:2.334.0"
 DOCKER_IMAGE = "docker:28.2.2-dind"
 """Docker's own image of the daemon."""
 
+DO_NOT_DISRUPT: Mapping[str, str] = {"karpenter.sh/do-not-disrupt": "true"}
+"""Annotation of a pod that Karpenter leaves alone ("Pod-Level Controls" in Karpenter's chapter on disruption)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Docker:
@@ -103,6 +106,10 @@ class RunnerScaleSetArgs:
     needs: Sequence[pulumi.Resource] = ()
     """What has to be there as long as the scale set is, beside project and controller: the node pool that its pods run
     on, which would wait for them when it is removed."""
+    do_not_disrupt: bool = False
+    """Keep Karpenter from taking the node away under a runner, to save money or for a change of its pool: a job cannot be
+    moved, it is lost. The node still goes once it has expired, or its pool has changed, and the pool's
+    `termination_grace_period` is over. Means nothing where nodes are not bought, as on bare metal."""
 
 
 class RunnerScaleSet(pulumi.ComponentResource):
@@ -160,6 +167,8 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
         "maxRunners": int(args.max_runners),
         "template": {"spec": pod_spec(args)},
     }
+    if args.do_not_disrupt:
+        values["template"]["metadata"] = {"annotations": dict(DO_NOT_DISRUPT)}
     if args.project.runner_group:
         values["runnerGroup"] = args.project.runner_group
     if args.controller.listener_metrics:

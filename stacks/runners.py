@@ -132,6 +132,7 @@ def scale_set_args(
             Volume(name=name, mount_path=volume.mount_path, source=volume.source, read_only=volume.read_only)
             for name, volume in profile.volumes.items()
         ],
+        do_not_disrupt=place.do_not_disrupt,
         needs=place.needs,
     )
 

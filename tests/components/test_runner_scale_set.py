@@ -471,6 +471,22 @@ def test_tolerations_and_runner_group_are_passed_on() -> None:
     assert values["runnerGroup"] == "gpus"
 
 
+@pytest.mark.parametrize("args", [PYTORCH, BASE], ids=["docker", "plain"])
+def test_karpenter_is_asked_to_leave_runners_alone(args: RunnerScaleSetArgs) -> None:
+    """And nothing else is changed; by default it is not asked."""
+    plain, kept = values_of(args), values_of(changed(args, do_not_disrupt=True))
+    assert "metadata" not in plain["template"]
+    assert kept["template"].pop("metadata") == {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+    assert kept == plain
+
+
+def test_the_chart_hands_that_on_to_the_pods(render: Any) -> None:
+    """ARC puts a scale set's pod template on each runner."""
+    plan = recorded(lambda: RunnerScaleSet("scale-set", changed(PYTORCH, do_not_disrupt=True), on_cluster()))
+    (scale_set,) = [each for each in render(release(plan, PYTORCH.label)) if each["kind"] == "AutoscalingRunnerSet"]
+    assert scale_set["spec"]["template"]["metadata"]["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
+
+
 # -- traps ------------------------------------------------------------------------------------------------------------
 
 
