@@ -24,17 +24,21 @@ from fleet.plan import Plan, Unknown, revealed
 def wrong_inputs(plan: Plan) -> list[str]:
     """What the SDK's hints do not allow in the plan's resources and in the pod templates of its scale sets, by path.
 
-    Providers are left out: their inputs reach the engine as JSON texts, whatever they were.
+    Providers are left out: their inputs reach the engine as JSON texts, whatever they were. So are objects that a CRD
+    describes and the SDK does not know: a real API server with that CRD checks them.
     """
     found: list[str] = []
     for resource in plan.owned():
-        if not resource.component and not resource.type.startswith("pulumi:"):
+        if not resource.component and not resource.type.startswith(("pulumi:", *_DESCRIBED_BY_CRDS)):
             found += _faults(revealed(resource.inputs), inputs_class(resource.type), resource.name)
     for release in plan.releases():
         if release.is_scale_set:
             path = f"{release.name}.values.template"
             found += _faults(revealed(release.values["template"]), PodTemplateSpecArgs, path)
     return found
+
+
+_DESCRIBED_BY_CRDS = ("kubernetes:karpenter.sh/", "kubernetes:karpenter.k8s.aws/")
 
 
 def inputs_class(token: str) -> type:
