@@ -1,15 +1,15 @@
 """What EC2 sells: the instance types that Karpenter knows, what each is, and where it is offered.
 
-The table `ec2_instance_types.json` is made from what DescribeInstanceTypes and DescribeInstanceTypeOfferings answered to
-those who keep moto (5.2.5), and is compared with it at every test run. What it lacks:
+The table `ec2_instance_types.json` is made from answers of EC2 (DescribeInstanceTypes, DescribeInstanceTypeOfferings)
+that moto 5.2.5 keeps, and is compared with them at every test run. What it lacks:
 
 - g4ad, p3 but for p3dn, g3 and p2 are not in it, nor any type newer than it.
 - g6f and gr6f rent a part of a GPU: EC2 says their count is 0, so Karpenter buys none of them for `nvidia.com/gpu`.
 - Regions of China and GovCloud, and local zones, are not in it.
 - Karpenter's label `instance-network-bandwidth` comes from a table of its own, which is not part of this one.
 
-Karpenter reads architectures x86_64 and arm64 only (UpdateInstanceTypes in pkg/providers/instancetype/instancetype.go of
-aws/karpenter-provider-aws at v1.14.1), so Macs are left out.
+Karpenter reads architectures x86_64 and arm64 only (UpdateInstanceTypes in pkg/providers/instancetype/instancetype.go
+of aws/karpenter-provider-aws at v1.14.1), so Macs are left out.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def instance_types() -> Mapping[str, InstanceType]:
 
 def _instance_type(row: list[Any]) -> InstanceType:
     if not isinstance(row[-1], dict):
-        return InstanceType._make(row + [0, False, None, None])
+        return InstanceType(*row)
     *common, further = row
-    devices = {name: Devices(*further.pop(name)) for name in ("gpus", "accelerators") if name in further}
-    return InstanceType(*common, **further, **devices)
+    devices = {name: Devices(*further[name]) for name in ("gpus", "accelerators") if name in further}
+    return InstanceType(*common, **{**further, **devices})
 
 
 @functools.cache

@@ -108,10 +108,10 @@ def matching(
 ) -> list[InstanceType]:
     """The types of the table that meet all requirements and are offered in one of the zones at least, by name.
 
-    A requirement on a label that is not in `LABELS` neither matches nor rules out: a label of one's own, and of Karpenter's
-    the zone id, the network bandwidth, and those of capacity reservations and placement groups. Without zones, every
-    zone counts. `reserved` says that there are capacity reservations: of which types is not known here, so capacity
-    type `reserved` matches all.
+    A requirement on a label that is not in `LABELS` neither matches nor rules out: a label of one's own, and of
+    Karpenter's the zone id, the network bandwidth, and those of capacity reservations and placement groups. Without
+    zones, every zone counts. `reserved` says that there are capacity reservations: of which types is not known here, so
+    capacity type `reserved` matches all.
     """
     zones = frozenset(zones)
     wanted = {key: each for key, each in intersected(requirements).items() if key in LABELS}

@@ -157,7 +157,7 @@ def _some(found: Sequence[InstanceType]) -> str:
 
 
 def _of_two_kinds(args: KarpenterNodePoolArgs) -> Fault:
-    """A pool without taint would buy GPUs for any job that asks for one, unshared; one with it has no use for the rest."""
+    """Without a taint such a pool buys GPUs for any job that asks for one; with a taint it has no use for the rest."""
     if args.gpu_counts is not None:
         return
     types = instance_types_of(args)
@@ -165,8 +165,8 @@ def _of_two_kinds(args: KarpenterNodePoolArgs) -> Fault:
     without = [each for each in types if not each.gpus]
     if with_gpu and without:
         yield (
-            f"requirements: met by types with GPUs ({_some(with_gpu)}) and without ({_some(without)}); one kind in a pool"
-            " is allowed; add karpenter.k8s.aws/instance-gpu-count Exists or DoesNotExist, or give the GPU counts"
+            f"requirements: met by types with GPUs ({_some(with_gpu)}) and without ({_some(without)}); one kind in a"
+            " pool is allowed; add karpenter.k8s.aws/instance-gpu-count Exists or DoesNotExist, or give the GPU counts"
         )
 
 

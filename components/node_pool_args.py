@@ -270,8 +270,8 @@ class KarpenterNodePoolArgs:
     sharing: TimeSlicing | None = None
     """How GPUs are shared between pods; None for whole GPUs."""
     zones: Sequence[str] = ()
-    """Zones that the pool's subnets are in, such as `eu-central-1a`, to check that its instance types are offered there.
-    Not told to the cluster, and not checked when empty."""
+    """Zones that the pool's subnets are in, such as `eu-central-1a`, to check that its instance types are offered
+    there. Not told to the cluster, and not checked when empty."""
     needs: Sequence[pulumi.Resource] = ()
     """What has to be there as long as the pool is: `KarpenterReference.needs`, above all the running controller, which
     ends the pool's instances."""

@@ -107,8 +107,8 @@ class RunnerScaleSetArgs:
     """What has to be there as long as the scale set is, beside project and controller: the node pool that its pods run
     on, which would wait for them when it is removed."""
     do_not_disrupt: bool = False
-    """Keep Karpenter from taking the node away under a runner, to save money or for a change of its pool: a job cannot be
-    moved, it is lost. The node still goes once it has expired, or its pool has changed, and the pool's
+    """Keep Karpenter from taking the node away under a runner, to save money or for a change of its pool: a job cannot
+    be moved, it is lost. The node still goes once it has expired, or its pool has changed, and the pool's
     `termination_grace_period` is over. Means nothing where nodes are not bought, as on bare metal."""
 
 

@@ -11,6 +11,11 @@ from typing import Any
 import pytest
 
 from components.ec2_instance_types import (
+<<<<<<< HEAD
+=======
+    LABELS,
+    REGION,
+>>>>>>> 4a5e834 (Labels, requirements and allocatable resources are compared with what Karpenter 1.14.1 computes)
     TABLE,
     InstanceType,
     instance_types,
@@ -20,6 +25,7 @@ from components.ec2_instance_types import (
 from tests.conftest import Generated
 
 AWS = "karpenter.k8s.aws"
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 
 # -- the table and its source -----------------------------------------------------------------------------------------
 
@@ -123,3 +129,76 @@ def test_zones_are_those_that_ec2_answered() -> None:
     for name, instance_type in instance_types().items():
         assert zones_of(instance_type) == places[name]
     assert known_zones() == set().union(*places.values())
+
+
+def test_it_lacks_what_its_docstring_says() -> None:
+    assert ec2_instance_types.__doc__
+    families = {instance_type.family for instance_type in instance_types().values()}
+    assert not families & {"g4ad", "p3", "g3", "p2", "mac1", "mac2"}
+    assert {each.family for each in instance_types().values() if each.has_part_of_a_gpu} == {"g6f", "gr6f"}
+
+
+def test_it_is_not_read_before_it_is_asked_for() -> None:
+    """Every preview imports the components; a stack on bare metal asks for no instance type."""
+    program = (
+        "import components.karpenter_node_pool, components.ec2_instance_types as table;"
+        "print(table._table.cache_info().currsize)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout == "0\n"
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+KARPENTER: dict[str, Any] = json.loads((GOLDEN / "karpenter-1.14.1.instance-types.json").read_text())
+"""Labels and allocatable resources that `NewInstanceType` of aws/karpenter-provider-aws at v1.14.1 computed from EC2's
+descriptions of these types, for the node classes of test_node_pool_fit.py."""
+
+
+@pytest.mark.parametrize("name", KARPENTER)
+def test_labels_are_those_that_karpenter_computes(name: str) -> None:
+    ours = labels(instance_types()[name])
+    assert {key: sorted(values) for key, values in ours.items() if key not in (ZONE, REGION)} == KARPENTER[name][
+        "labels"
+    ]
+
+
+def test_labels_that_the_table_does_not_know_are_few() -> None:
+    """Whoever asks for one of these is not told that nothing matches."""
+    unknown = INSTANCE_LABELS - LABELS
+    assert unknown == {
+        f"{AWS}/{name}"
+        for name in (
+            "capacity-reservation-id",
+            "capacity-reservation-interruptible",
+            "capacity-reservation-type",
+            "ec2nodeclass",
+            "instance-network-bandwidth",
+            "placement-group-id",
+            "placement-group-partition",
+        )
+    }
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_zones_and_regions_are_labels() -> None:
+    g5 = instance_types()["g5.2xlarge"]
+    assert label(g5, ZONE, ["eu-central-1a", "eu-central-1b", "af-south-1a"]) == ["eu-central-1a", "eu-central-1b"]
+    assert label(g5, REGION, ["eu-central-1a", "eu-central-1b"]) == ["eu-central-1"]
+    assert label(g5, REGION) == sorted({region_of(zone) for zone in zones_of(g5)})
+
+
+def test_a_zone_that_is_not_known_rules_nothing_out() -> None:
+    """A local zone, or a region of China: the table cannot tell."""
+    g5 = instance_types()["g5.2xlarge"]
+    assert offered(g5, ["cn-north-1a", "us-east-1-bos-1a", "af-south-1a"]) == {"cn-north-1a", "us-east-1-bos-1a"}
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [("us-east-1a", "us-east-1"), ("us-gov-west-1b", "us-gov-west-1"), ("us-west-2-lax-1a", "us-west-2")],
+)
+def test_the_region_of_a_zone(zone: str, region: str) -> None:
+    assert region_of(zone) == region
