@@ -37,7 +37,7 @@ FAMILY = "karpenter.k8s.aws/instance-family"
 class Devices(NamedTuple):
     """GPUs, or accelerators of another kind, of one instance."""
 
-    count: int
+    number: int
     """How many; 0 for a part of one."""
     manufacturer: str
     """Who makes them, such as `NVIDIA`."""
@@ -91,7 +91,7 @@ class InstanceType(NamedTuple):
     @property
     def has_part_of_a_gpu(self) -> bool:
         """Whether it has less than one GPU, which no pod can ask for by number."""
-        return self.gpus is not None and self.gpus.count == 0
+        return self.gpus is not None and self.gpus.number == 0
 
 
 @functools.cache
@@ -177,11 +177,11 @@ _OF_TYPE: Mapping[str, Callable[[InstanceType], Sequence[str]]] = {
     "karpenter.k8s.aws/instance-tenancy": lambda _: ("dedicated", "default"),
     "karpenter.k8s.aws/instance-gpu-name": lambda it: _of(it.gpus, "name"),
     "karpenter.k8s.aws/instance-gpu-manufacturer": lambda it: _of(it.gpus, "manufacturer"),
-    "karpenter.k8s.aws/instance-gpu-count": lambda it: _of(it.gpus, "count"),
+    "karpenter.k8s.aws/instance-gpu-count": lambda it: _of(it.gpus, "number"),
     "karpenter.k8s.aws/instance-gpu-memory": lambda it: _of(it.gpus, "memory"),
     "karpenter.k8s.aws/instance-accelerator-name": lambda it: _of(it.accelerators, "name"),
     "karpenter.k8s.aws/instance-accelerator-manufacturer": lambda it: _of(it.accelerators, "manufacturer"),
-    "karpenter.k8s.aws/instance-accelerator-count": lambda it: _of(it.accelerators, "count"),
+    "karpenter.k8s.aws/instance-accelerator-count": lambda it: _of(it.accelerators, "number"),
     CAPACITY_TYPE: lambda it: tuple(kind for kind in ("on-demand", "spot") if kind[0] in it.usage),
 }
 """How each label follows from the type (`computeRequirements` in pkg/providers/instancetype/types.go of

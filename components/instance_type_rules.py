@@ -33,10 +33,14 @@ def instance_type_violations(args: KarpenterNodePoolArgs, *, readable: bool) -> 
     known = [*_wrong_counts(args), *_wrong_sharing(args)]
     if known or not readable:
         return known
-    asked = [*_wrong_makers(args), *_parts_of_gpus(args), *_unknown_counts(args), *_not_offered(args)]
-    if asked:
-        return asked
-    return [*_nothing_matches(args)] or [*_of_two_kinds(args)] or [*_unbounded_gpus(args), *_limits_for_nothing(args)]
+    named = [*_wrong_makers(args), *_parts_of_gpus(args), *_unknown_counts(args), *_not_offered(args)]
+    if named:
+        return named
+    types = instance_types_of(args)
+    if args.gpu_counts is None and (wrong := [*_nothing_matches(args, types), *_of_two_kinds(types)]):
+        return wrong
+    counts = gpu_counts(args, types)
+    return [*_unbounded_gpus(args, counts), *_limits_for_nothing(args, types, counts)]
 
 
 def _wrong_counts(args: KarpenterNodePoolArgs) -> Fault:
@@ -109,9 +113,8 @@ def _named(args: KarpenterNodePoolArgs, key: str) -> list[Requirement]:
     return [each for each in args.requirements if each.key == key and each.operator == "In"]
 
 
-def _nothing_matches(args: KarpenterNodePoolArgs) -> Fault:
-    """Where GPU counts are given, the types may be newer than the table."""
-    if args.gpu_counts is not None or instance_types_of(args):
+def _nothing_matches(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Fault:
+    if types:
         return
     if elsewhere := matching(requirements(args)):
         yield (
@@ -130,24 +133,23 @@ def _nothing_matches(args: KarpenterNodePoolArgs) -> Fault:
 def _without(args: KarpenterNodePoolArgs, key: str) -> Fault:
     """What would meet the requirements if those on one label were others."""
     on_key = [each for each in requirements(args) if each.key == key]
-    if not on_key:
+    others = matching([each for each in requirements(args) if each.key != key]) if on_key else []
+    if not others:
         return
-    others = matching([each for each in requirements(args) if each.key != key])
-    if others:
-        found = sorted({value for each in others for value in label(each, key)})
-        asked = [value for each in on_key for value in each.values]
-        what = f"with {key} {_nearest(asked, found)}" if found else f"without {key}"
-        yield f"{_some(others)} would {what}"
+    asked = [value for each in on_key for value in each.values]
+    near = _nearest(asked, sorted({value for each in others for value in label(each, key)}))
+    having = [each for each in others if not near or set(near).intersection(label(each, key))]
+    yield f"{_some(having)} would {f'with {key} ' + ', '.join(near) if near else f'without {key}'}"
 
 
-def _nearest(asked: Sequence[str], found: Sequence[str]) -> str:
+def _nearest(asked: Sequence[str], found: Sequence[str]) -> list[str]:
     """The values of a label that are most like those asked for: near in number, or in writing."""
     wanted = asked[0] if asked else ""
     numbers = [value for value in found if value.isdigit()]
-    if wanted.isdigit() and numbers:
-        near = sorted(numbers, key=lambda value: abs(int(value) - int(wanted)))[:3]
-        return ", ".join(sorted(near, key=int))
-    return ", ".join(difflib.get_close_matches(wanted, found, cutoff=0))
+    if numbers:
+        near = sorted(numbers, key=lambda value: abs(int(value) - int(wanted if wanted.isdigit() else 0)))[:3]
+        return sorted(near, key=int)
+    return difflib.get_close_matches(wanted, found, cutoff=0)
 
 
 def _some(found: Sequence[InstanceType]) -> str:
@@ -156,12 +158,9 @@ def _some(found: Sequence[InstanceType]) -> str:
     return found[0].name + (f" and {more} more" if more else "")
 
 
-def _of_two_kinds(args: KarpenterNodePoolArgs) -> Fault:
+def _of_two_kinds(types: Sequence[InstanceType]) -> Fault:
     """Without a taint such a pool buys GPUs for any job that asks for one; with a taint it has no use for the rest."""
-    if args.gpu_counts is not None:
-        return
-    types = instance_types_of(args)
-    with_gpu = [each for each in types if each.gpus and each.gpus.count]
+    with_gpu = [each for each in types if each.gpus and each.gpus.number]
     without = [each for each in types if not each.gpus]
     if with_gpu and without:
         yield (
@@ -170,9 +169,8 @@ def _of_two_kinds(args: KarpenterNodePoolArgs) -> Fault:
         )
 
 
-def _unbounded_gpus(args: KarpenterNodePoolArgs) -> Fault:
+def _unbounded_gpus(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Fault:
     """What Karpenter lets through and a pool with GPUs cannot do without."""
-    counts = gpu_counts(args)
     if args.sharing and not counts:
         yield "sharing: no instance type of the pool has a GPU; only a pool with GPUs shares them; leave sharing out"
     if not counts:
@@ -183,24 +181,20 @@ def _unbounded_gpus(args: KarpenterNodePoolArgs) -> Fault:
         yield f"limits: no {GPU}; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
 
 
-def _limits_for_nothing(args: KarpenterNodePoolArgs) -> Fault:
+def _limits_for_nothing(args: KarpenterNodePoolArgs, types: Sequence[InstanceType], counts: Sequence[int]) -> Fault:
     """Limits that admit no node. CPUs or memory of 0 close the pool, which is how one is paused."""
-    types = instance_types_of(args)
     if any(quantity.parsed(args.limits.get(name, "1")) == 0 for name in ("cpu", "memory")):
         return
-    alone = [
-        *_small_gpu_limit(args),
-        *(fault for name in ("cpu", "memory") for fault in _small_limit(name, args, types)),
-    ]
+    alone = [*_small_gpu_limit(args, counts), *_small_limits(args, types)]
     yield from alone
     if types and not alone and not any(within_limits(each, args) for each in types):
         told = ", ".join(f"{name} {limit}" for name, limit in args.limits.items())
         yield f"limits: {told}; each admits some type of the pool, together they admit none; raise one of them"
 
 
-def _small_gpu_limit(args: KarpenterNodePoolArgs) -> Fault:
+def _small_gpu_limit(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Fault:
     """By the counts of GPUs, which may be those of types that the table does not have."""
-    smallest = allocatable(min(gpu_counts(args), default=0), args.sharing)
+    smallest = allocatable(min(counts, default=0), args.sharing)
     if GPU in args.limits and quantity.parsed(args.limits[GPU]) < smallest:
         yield (
             f"limit {GPU!r}: {args.limits[GPU]}; the smallest node offers {smallest} as shared, so none could start;"
@@ -208,13 +202,15 @@ def _small_gpu_limit(args: KarpenterNodePoolArgs) -> Fault:
         )
 
 
-def _small_limit(name: str, args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Fault:
-    if name not in args.limits or not types:
-        return
-    whole = {each: capacity(each, args.node_class, args.sharing)[name] for each in types}
-    smallest = min(types, key=lambda each: (whole[each], each.name))
-    if quantity.parsed(args.limits[name]) < whole[smallest]:
-        yield (
-            f"limit {name!r}: {args.limits[name]}; the smallest type of the pool, {smallest.name}, has"
-            f" {shown(name, whole[smallest])}, so none could start; raise it at least to that"
-        )
+def _small_limits(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Fault:
+    """Limits below what the smallest type has."""
+    for name in ("cpu", "memory"):
+        if name not in args.limits or not types:
+            continue
+        smallest = min(types, key=lambda each: (each.cpus if name == "cpu" else each.memory, each.name))
+        least = capacity(smallest, args.node_class)[name]
+        if quantity.parsed(args.limits[name]) < least:
+            yield (
+                f"limit {name!r}: {args.limits[name]}; the smallest type of the pool, {smallest.name}, has"
+                f" {shown(name, least)}, so none could start; raise it at least to that"
+            )

@@ -45,12 +45,14 @@ def instance_types_of(args: KarpenterNodePoolArgs) -> list[InstanceType]:
     return [each for each in found if not (each.family == "a1" and ami_family(args.node_class) == "AL2023")]
 
 
-def gpu_counts(args: KarpenterNodePoolArgs) -> list[int]:
+def gpu_counts(args: KarpenterNodePoolArgs, types: Sequence[InstanceType] | None = None) -> list[int]:
     """How many GPUs the pool's instance types have: every count that occurs, in order. What is given wins over the
-    table. Parts of a GPU are not counted: no pod is ever put on one for `nvidia.com/gpu`."""
+    table. Parts of a GPU are not counted: no pod is ever put on one for `nvidia.com/gpu`. The types are looked for
+    unless they are given."""
     if args.gpu_counts is not None:
         return sorted(set(args.gpu_counts))
-    return sorted({each.gpus.count for each in instance_types_of(args) if each.gpus and each.gpus.count})
+    types = instance_types_of(args) if types is None else types
+    return sorted({each.gpus.number for each in types if each.gpus and each.gpus.number})
 
 
 def ami_family(node_class: NodeClass) -> str:
@@ -67,8 +69,8 @@ def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSl
         "ephemeral-storage": _disk(instance_type, node_class),
         "pods": Decimal(_pods(instance_type, node_class)),
     }
-    if instance_type.gpus and instance_type.gpus.manufacturer == "NVIDIA" and instance_type.gpus.count:
-        amounts[GPU] = Decimal(gpus_offered(instance_type.gpus.count, sharing))
+    if instance_type.gpus and instance_type.gpus.manufacturer == "NVIDIA" and instance_type.gpus.number:
+        amounts[GPU] = Decimal(gpus_offered(instance_type.gpus.number, sharing))
     return amounts
 
 
@@ -176,7 +178,7 @@ def _room(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Amoun
     for name, amount in taken.items():
         room[name] = room.get(name, Decimal(0)) - amount
     if GPU in room and instance_type.gpus:
-        room[GPU] = min(room[GPU], Decimal(largest_request(instance_type.gpus.count, args.sharing)))
+        room[GPU] = min(room[GPU], Decimal(largest_request(instance_type.gpus.number, args.sharing)))
     return room
 
 

@@ -160,6 +160,21 @@ VALID: dict[str, KarpenterNodePoolArgs] = {
         class_ami_terms=[AmiTerm(name="ci-*", owner="123456789012"), AmiTerm(tags={"for": "ci"})],
         class_ami_family="AL2023",
     ),
+    "types newer than the table, by their GPU counts": gpu(
+        requirements=[isin(f"{AWS}/instance-family", "g99")], gpu_counts=[1]
+    ),
+    "a pool of any type that is taken as one without GPUs": changed(requirements=[], gpu_counts=[]),
+    "a pool that is paused": changed(limits={"cpu": "0"}),
+    "the smallest limits": gpu(
+        limits={"cpu": "8", "memory": "30310Mi", "nvidia.com/gpu": "10"},
+        requirements=[isin("node.kubernetes.io/instance-type", "g4dn.2xlarge")],
+    ),
+    "zones where one of its types is at least": gpu(zones=["us-east-1e", "us-east-1a"]),
+    "a zone that the table does not know": gpu(zones=["us-west-2-lax-1a"]),
+    "reserved capacity": changed(
+        requirements=[isin("karpenter.sh/capacity-type", "reserved"), isin(f"{AWS}/instance-category", "m")],
+        class_capacity_reservation_terms=[CapacityReservationTerm(tags={"for": "ci"})],
+    ),
     "an image by SSM": changed(
         class_ami_terms=[AmiTerm(ssm_parameter="/aws/service/image")], class_ami_family="AL2023"
     ),
@@ -483,6 +498,74 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "AMD's GPUs with NVIDIA's image": (
         gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad", "g5")]),
         "g4ad has AMD GPUs",
+    ),
+    "AMD's GPUs alone": (gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad")]), "g4ad has AMD GPUs"),
+    "a part of a GPU by family": (
+        gpu(requirements=[isin(f"{AWS}/instance-family", "g6", "g6f", "gr6f")]),
+        "g6f, gr6f has a part of a GPU",
+    ),
+    "a part of a GPU by type": (
+        gpu(requirements=[isin("node.kubernetes.io/instance-type", "g6f.large")]),
+        "g6f.large has a part of a GPU",
+    ),
+    "types with GPUs and without": (changed(requirements=[]), "one kind in a pool is allowed"),
+    "a family that is not there": (
+        changed(requirements=[isin(f"{AWS}/instance-family", "m5x")]),
+        "m5.12xlarge and 26 more would with karpenter.k8s.aws/instance-family m5,",
+    ),
+    "a type that is not there": (
+        gpu(requirements=[isin("node.kubernetes.io/instance-type", "g5.3xlarge")]),
+        "would with node.kubernetes.io/instance-type g5.xlarge,",
+    ),
+    "a number that no type has": (
+        changed(requirements=[isin(f"{AWS}/instance-family", "m5"), isin(f"{AWS}/instance-cpu", "6")]),
+        "m5.2xlarge and 2 more would with karpenter.k8s.aws/instance-cpu 2, 4, 8;",
+    ),
+    "a label that no such type has": (
+        changed(
+            requirements=[
+                isin("node.kubernetes.io/instance-type", "m5.large"),
+                Requirement(key=f"{AWS}/instance-local-nvme", operator="Exists"),
+            ]
+        ),
+        "m5.large would without karpenter.k8s.aws/instance-local-nvme or",
+    ),
+    "requirements of which several are wrong": (
+        changed(requirements=[isin(f"{AWS}/instance-family", "m99"), isin("kubernetes.io/arch", "x86_64")]),
+        "nor would any if one of them were left out",
+    ),
+    "a node's label that no such type has": (
+        changed(labels={"kubernetes.io/arch": "riscv64"}),
+        "would with kubernetes.io/arch",
+    ),
+    "reserved capacity without a reservation": (
+        changed(requirements=[isin("karpenter.sh/capacity-type", "reserved"), isin(f"{AWS}/instance-category", "m")]),
+        "would with karpenter.sh/capacity-type",
+    ),
+    "a zone that is a region": (changed(zones=["eu-central-1"]), "zones: 'eu-central-1' is no zone"),
+    "a family that is in other zones": (
+        gpu(zones=["af-south-1a"], requirements=[isin(f"{AWS}/instance-family", "g4dn")]),
+        "g4dn is offered in none of them, but in af-south-1b, af-south-1c;",
+    ),
+    "a type that is in other regions": (
+        gpu(zones=["af-south-1a"], requirements=[isin("node.kubernetes.io/instance-type", "p6-b300.48xlarge")]),
+        "p6-b300.48xlarge is offered in none of them, but in",
+    ),
+    "a category that is in other regions": (
+        gpu(zones=["af-south-1a"], requirements=[isin(f"{AWS}/instance-category", "p")]),
+        "none of the types that meet the requirements, such as p3dn.24xlarge and 8 more, is offered there",
+    ),
+    "fewer CPUs than a node has": (changed(limits={"cpu": "3999m"}), "the smallest type of the pool, c5.xlarge, has 4"),
+    "less memory than a node has": (
+        gpu(limits={"memory": "30309Mi", "nvidia.com/gpu": "10"}),
+        "the smallest type of the pool, g4dn.2xlarge, has 30310Mi",
+    ),
+    "limits that fit one by one": (
+        changed(
+            requirements=[isin("node.kubernetes.io/instance-type", "c5.9xlarge", "r5.4xlarge")],
+            limits={"cpu": "16", "memory": "100Gi"},
+        ),
+        "together they admit none",
     ),
     "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 is too few; at least 2"),
     "sharing under another name": (
