@@ -120,6 +120,6 @@ def matching(
     return [
         instance_type
         for instance_type in instance_types().values()
-        if (not zones or offered(instance_type, zones))
-        and all(each.takes(label(instance_type, key, zones)) for key, each in wanted.items())
+        if all(each.takes(label(instance_type, key, zones)) for key, each in wanted.items())
+        and (not zones or offered(instance_type, zones))
     ]
