@@ -33,14 +33,14 @@ def instance_type_violations(args: KarpenterNodePoolArgs, *, readable: bool) -> 
     known = [*_wrong_counts(args), *_wrong_sharing(args)]
     if known or not readable:
         return known
-    named = [*_wrong_makers(args), *_parts_of_gpus(args), *_unknown_counts(args), *_not_offered(args)]
-    if named:
+    wrong = [*_wrong_makers(args), *_parts_of_gpus(args), *_unknown_counts(args)]
+    named, types = [*wrong, *_not_offered(args)], instance_types_of(args)
+    if wrong or (named and not types):
         return named
-    types = instance_types_of(args)
     if args.gpu_counts is None and (wrong := [*_nothing_matches(args, types), *_of_two_kinds(types)]):
-        return wrong
+        return [*named, *wrong]
     counts = gpu_counts(args, types)
-    return [*_unbounded_gpus(args, counts), *_limits_for_nothing(args, types, counts)]
+    return [*named, *_unbounded_gpus(args, counts), *_limits_for_nothing(args, types, counts)]
 
 
 def _wrong_counts(args: KarpenterNodePoolArgs) -> Fault:

@@ -85,7 +85,7 @@ def _unreadable(args: KarpenterNodePoolArgs) -> Fault:
     """What keeps from working out which instance types the pool may buy, and what they hold."""
     for check in (_wrong_requirements, _wrong_labels, _wrong_limits, _wrong_zones):
         yield from check(args)
-    for part in (_wrong_images, _wrong_machine, _wrong_kubelet):
+    for part in (_wrong_machine, _wrong_kubelet):
         yield from part(args.node_class)
 
 

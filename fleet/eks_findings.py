@@ -17,20 +17,6 @@ def _pools(settings: EksSettings) -> Iterator[tuple[str, Path, KarpenterPool]]:
         yield name, ("cluster", "nodePools", name), pool
 
 
-def moving_images(settings: EksSettings) -> Iterator[Finding]:
-    """`moving-ami`"""
-    for _, where, pool in _pools(settings):
-        for index, ami in enumerate(pool.amis):
-            if ami.alias and ami.alias.endswith("@latest"):
-                yield Finding(
-                    "moving-ami",
-                    "warning",
-                    (*where, "amis", index, "alias"),
-                    f"{ami.alias} replaces every node of the pool on the day that AWS publishes a new image;"
-                    " name a version, such as al2023@v20260512",
-                )
-
-
 def disturbed_jobs(settings: EksSettings) -> Iterator[Finding]:
     """`disturbed-jobs`"""
     for _, where, pool in _pools(settings):
@@ -160,7 +146,6 @@ def unprotected_cluster(settings: EksSettings) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[EksSettings], Iterator[Finding]], ...] = (
-    moving_images,
     disturbed_jobs,
     hasty_removal,
     endless_drain,

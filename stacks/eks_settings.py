@@ -399,7 +399,7 @@ class EksSettings(Settings):
 
     def devices_of_a_node(self, runner: Runner) -> int:
         """Most GPUs, as pods ask for them, that a node of its pool has."""
-        return max((gpus.count for gpus in self._gpus(runner)), default=0) * self.shares(self.pool_name(runner))
+        return max((gpus.number for gpus in self._gpus(runner)), default=0) * self.shares(self.pool_name(runner))
 
     def _gpus(self, runner: Runner) -> list[Devices]:
         # Imported here: it reads these settings.

@@ -55,7 +55,7 @@ def node_pool_args(name: str, cluster: EksCluster, needs: Sequence[pulumi.Resour
 def gpus_of(name: str, cluster: EksCluster) -> list[Devices]:
     """GPUs of the instance types that a pool may buy, one entry for each type that has some."""
     types = instance_types_of(node_pool_args(name, cluster))
-    return [each.gpus for each in types if each.gpus and each.gpus.count]
+    return [each.gpus for each in types if each.gpus and each.gpus.number]
 
 
 def zones(cluster: EksCluster) -> tuple[str, ...]:
