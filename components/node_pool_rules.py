@@ -65,28 +65,20 @@ Fault = Iterator[str]
 def violations(args: KarpenterNodePoolArgs) -> list[str]:
     """Why such a pool cannot be, one line for each reason: what the rules of Karpenter's CRDs refuse, and what they let
     through although no node could ever come of it, or jobs would be lost. Empty when all is well."""
-    checks: tuple[Callable[[KarpenterNodePoolArgs], Fault], ...] = (
-        _wrong_names,
-        _wrong_requirements,
-        _wrong_labels,
-        _wrong_taints,
-        _wrong_limits,
-        _wrong_disruption,
-        _wrong_lifetime,
-        _wrong_zones,
-    )
+    of_pool: tuple[Callable[[KarpenterNodePoolArgs], Fault], ...] = (_wrong_names, _wrong_taints, _wrong_disruption)
+    of_pool += (_wrong_lifetime, _wrong_requirements, _wrong_labels, _wrong_limits, _wrong_zones)
     of_node_class = (_wrong_images, _wrong_identity, _wrong_places, _wrong_reservations, _wrong_machine, _wrong_kubelet)
-    found = [fault for check in checks for fault in check(args)]
+    found = [fault for part in of_pool for fault in part(args)]
     found += [f"node class: {fault}" for part in of_node_class for fault in part(args.node_class)]
     return found + instance_type_violations(args, readable=not any(_unreadable(args)))
 
 
 def _unreadable(args: KarpenterNodePoolArgs) -> Fault:
     """What keeps from working out which instance types the pool may buy, and what they hold."""
-    for check in (_wrong_requirements, _wrong_labels, _wrong_limits, _wrong_zones):
-        yield from check(args)
-    for part in (_wrong_machine, _wrong_kubelet):
-        yield from part(args.node_class)
+    for of_pool in (_wrong_requirements, _wrong_labels, _wrong_limits, _wrong_zones):
+        yield from of_pool(args)
+    for of_node_class in (_wrong_machine, _wrong_kubelet):
+        yield from of_node_class(args.node_class)
 
 
 def _wrong_names(args: KarpenterNodePoolArgs) -> Fault:

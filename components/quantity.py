@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-"""A quantity that is not negative (apimachinery/pkg/api/resource/quantity.go of Kubernetes)."""
+PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
+"""A quantity that is not negative (apimachinery/pkg/api/resource/quantity.go of Kubernetes). Exponents of three digits
+are left out: no such amount can be, and they are no numbers that can be reckoned with."""
 
 _DECIMAL = {suffix: Decimal(1000) ** power for power, suffix in enumerate("num", start=-3)}
 _DECIMAL |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}

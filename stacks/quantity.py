@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_SUFFIXES = {"m": Decimal("0.001"), "": Decimal(1)}
-_SUFFIXES |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
-_SUFFIXES |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+from components.quantity import parsed
 
 PATTERN = r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?"
 """Quantities as a stack file writes them, in the regular expressions that editors know as well."""
@@ -19,11 +17,9 @@ def parse(text: str) -> Decimal:
     Raises ValueError for text that is no quantity. Exponents (`1e3`) and negative numbers are quantities to
     Kubernetes, but never meant in a stack file.
     """
-    match = re.fullmatch(PATTERN, text)
-    if match is None:
+    if re.fullmatch(PATTERN, text) is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
-    number, suffix = match.groups("")
-    return Decimal(number) * _SUFFIXES[suffix]
+    return parsed(text)
 
 
 def gibibytes(size: Decimal) -> str:

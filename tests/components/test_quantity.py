@@ -21,7 +21,7 @@ def test_they_are_worth_what_the_client_says(text: str) -> None:
         assert parsed(text) == parse_quantity(text)
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1 Gi", "1GB", "Gi", "1e", "one"])
+@pytest.mark.parametrize("text", ["", "-1", "1 Gi", "1GB", "Gi", "1e", "one", "1E1000000"])
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):
         parsed(text)

@@ -10,7 +10,7 @@ import yaml
 
 from fleet import stack
 from fleet.plan import Plan, revealed
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Gpufleet, MakeProject
 from tests.recording import release
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -51,7 +51,7 @@ DEVIATIONS: dict[tuple[str, str], tuple[object, object, str]] = {
     ("nvdia-gpu", "spec.template.spec.expireAfter"): (ABSENT, "720h", "Karpenter's default, said: it drains nodes"),
     ("nvdia-gpu", "spec.template.spec.terminationGracePeriod"): (ABSENT, "6h", "as for the other pool"),
     ("plugin", "version"): ("0.17.0", "0.20.0", "feature discovery has become part of the chart since"),
-    ("plugin", "config.name"): ("", ABSENT, "the chart takes its own ConfigMap when it is left out, and an empty name too"),
+    ("plugin", "config.name"): ("", ABSENT, "left out, the chart takes the ConfigMap of its own all the same"),
     ("plugin", "config.map.default.sharing.timeSlicing.failRequestsGreaterThanOne"): (
         ABSENT,
         True,
@@ -158,3 +158,45 @@ def test_the_golden_workload_is_the_documents() -> None:
     (block,) = re.findall(r"```shell\n(kind: Deployment.*?)```", text, re.DOTALL)
     assert yaml.safe_load(block) == read("workload")[0]
     assert "ap-southeast-1" in text
+
+
+# -- typed in literally -----------------------------------------------------------------------------------------------
+
+LITERAL = ROOT / "tests" / "settings" / "document-004.error.yaml"
+"""The document as it stands, with what it leaves unsaid said: Karpenter's defaults. The lines that refuse it are at the
+top of the file."""
+
+MENDED = {
+    "ap-southeast-1": "us-east-1",
+    "al2023@latest": "al2023@v20260512",
+    "memory: 128Gi}": "memory: 128Gi, gpus: 4}",
+    "        disruption: {": "        terminationGracePeriod: 6h\n        disruption: {",
+}
+"""What is refused, and the least that makes it possible."""
+
+HARMFUL = {
+    "cluster.nodePools.default": {"endless-drain"},
+    "cluster.nodePools.default.rootVolume": {"small-disk"},
+    "cluster.nodePools.nvdia-gpu.capacity": {"jobs-on-spot"},
+    "cluster.nodePools.nvdia-gpu.rootVolume": {"small-disk"},
+    "cluster.nodePools.nvdia-gpu.sharing.timeSlicing.failRequestsGreaterThanOne": {"several-shares"},
+    "cluster.nodePools.nvdia-gpu.disruption.consolidationPolicy": {"disturbed-jobs"},
+    "cluster.nodePools.nvdia-gpu.disruption.consolidateAfter": {"hasty-removal"},
+    "cluster.smokeWorkload": {"smoke-holds-node"},
+    "cluster.smokeWorkload.image": {"mutable-smoke-image"},
+}
+"""What is left then, by setting: possible, and harmful."""
+
+
+def test_what_is_possible_in_it_and_harmful_is_named(project: MakeProject, gpufleet: Gpufleet) -> None:
+    text = LITERAL.read_text()
+    for literal, mended in MENDED.items():
+        assert literal in text
+        text = text.replace(literal, mended)
+    outcome = gpufleet("-C", project({"document-004": text}), "check", "document-004")
+    found: dict[str, set[str]] = {}
+    for line in outcome.out.splitlines()[:-1]:
+        place, _, name = line.removesuffix("]").rpartition("[")
+        found.setdefault(place.split(": ")[1], set()).add(name)
+    assert found == HARMFUL
+    assert outcome.code == 1
