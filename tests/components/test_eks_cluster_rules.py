@@ -1,0 +1,140 @@
+"""What is refused of an EKS cluster, all at once, and what is not."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import botocore.loaders
+import botocore.session
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components import ApiEndpoint, EksClusterArgs, NetworkReference, SystemNodes
+from components.eks_cluster_args import LogType
+from components.eks_cluster_rules import cluster_violations
+from tests.components.test_eks_cluster import ADDONS, CLUSTER, EVERYTHING, cluster
+
+ROLE = "arn:aws:iam::111122223333:role/operations"
+
+
+def faults(**args: Any) -> list[str]:
+    return cluster_violations(EksClusterArgs(**(CLUSTER | args)))
+
+
+def in_zones(*zones: str) -> NetworkReference:
+    return NetworkReference(vpc_id="vpc-1", private_subnets=dict.fromkeys(zones, "subnet-1"))
+
+
+@pytest.mark.parametrize("args", [{}, EVERYTHING], ids=["least", "everything"])
+def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any]) -> None:
+    assert faults(**args) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "fault"),
+    [
+        ({"cluster_name": ""}, "cluster name: ''; letters, digits, - and _ are allowed"),
+        ({"cluster_name": "-ci"}, "cluster name: '-ci'; letters, digits, - and _ are allowed"),
+        ({"cluster_name": "ci.example"}, "cluster name: 'ci.example'; letters"),
+        ({"cluster_name": "c" * 47}, "cluster name: 47 characters; at most 46 leave room for the role"),
+        ({"account_id": "1111"}, "account: '1111'; an account of 12 digits is allowed; write it as text"),
+        ({"account_id": 111122223333}, "account: 111122223333; an account of 12 digits is allowed; write it as text"),
+        ({"partition": "aws-cn"}, "partition: 'aws-cn'; region 'eu-west-1' is in 'aws'"),
+        ({"network": in_zones()}, "zones: 0; EKS takes no fewer than 2"),
+        ({"network": in_zones("eu-west-1a")}, "zones: 1; EKS takes no fewer than 2"),
+        ({"network": in_zones("eu-west-1a", "eu-west-2a")}, "zone 'eu-west-2a': not of region 'eu-west-1'"),
+        ({"kubernetes_version": 1.33}, "Kubernetes version: 1.33; a minor version is allowed; write it as text"),
+        ({"kubernetes_version": "1.33.1"}, "Kubernetes version: '1.33.1'; a minor version is allowed"),
+        ({"kubernetes_version": "latest"}, "Kubernetes version: 'latest'; a minor version is allowed"),
+        *(
+            ({"addons": {name: version for name, version in ADDONS.items() if name != gone}}, f"addons: no {gone};")
+            for gone in ADDONS
+        ),
+        ({"addons": {}}, "addons: no vpc-cni, kube-proxy, eks-pod-identity-agent, coredns; nodes or Karpenter"),
+        ({"addons": ADDONS | {"coredns": "latest"}}, "addon 'coredns': version 'latest'; an exact version is allowed"),
+        ({"addons": ADDONS | {"coredns": "v1.12.2"}}, "addon 'coredns': version 'v1.12.2'; an exact version"),
+        ({"addons": ADDONS | {"kube-proxy": "v1.34.0-eksbuild.2"}}, "addon 'kube-proxy': v1.34.0-eksbuild.2, newer"),
+        ({"endpoint": ApiEndpoint(public=True)}, "endpoint: public without CIDRs, which is open to the world"),
+        ({"endpoint": ApiEndpoint(cidrs=["192.0.2.0/24"])}, "endpoint: CIDRs without a public endpoint"),
+        ({"endpoint": ApiEndpoint(public=True, cidrs=["192.0.2.1/24"])}, "endpoint: CIDR '192.0.2.1/24': 192.0.2.1/24"),
+        ({"endpoint": ApiEndpoint(public=True, cidrs=["office"])}, "endpoint: CIDR 'office': "),
+        ({"endpoint": ApiEndpoint(public=True, cidrs=["0.0.0.0/0"])}, "endpoint: CIDR '0.0.0.0/0' is wider than /8"),
+        ({"endpoint": ApiEndpoint(public=True, cidrs=["128.0.0.0/1"])}, "endpoint: CIDR '128.0.0.0/1' is wider than"),
+        ({"system_nodes": SystemNodes(min_size=1)}, "system nodes: min 1; Karpenter's two replicas"),
+        ({"system_nodes": SystemNodes(min_size=3)}, "system nodes: min 3, desired 2, max 3; 1 <= min <= desired"),
+        ({"system_nodes": SystemNodes(desired_size=4)}, "system nodes: min 2, desired 4, max 3; 1 <= min <= desired"),
+        ({"system_nodes": SystemNodes(instance_types=[])}, "system nodes: no instance types"),
+        ({"system_nodes": SystemNodes(disk_gib=8)}, "system nodes: disk of 8 GiB"),
+        ({"system_nodes": SystemNodes(release_version="1.32.9-20251112")}, "system nodes: release '1.32.9-20251112'"),
+        ({"admins": {"Operations": ROLE}}, "admin 'Operations': no such name"),
+        ({"admins": {"one": ROLE, "two": ROLE}}, f"admins: {ROLE} is named twice"),
+        ({"admins": {"one": "operations"}}, "admin 'one': 'operations'; the ARN of an IAM role or user"),
+        ({"admins": {"one": "arn:aws:iam::111122223333:root"}}, "admin 'one': 'arn:aws:iam::111122223333:root'"),
+        ({"admins": {"one": "arn:aws:sts::111122223333:assumed-role/a/b"}}, "admin 'one': 'arn:aws:sts::1111"),
+        ({"admins": {"one": ROLE.replace("aws", "aws-cn")}}, "admin 'one': of partition 'aws-cn'; 'aws' is allowed"),
+        ({"log_types": ["kubelet"]}, "log type 'kubelet': unknown; api, audit, authenticator"),
+        ({"log_retention_days": 10}, "log retention: 10 days; 1, 3, 5, 7, 14"),
+    ],
+)
+def test_a_fault_is_one_line(args: dict[str, Any], fault: str) -> None:
+    (found,) = faults(**args)
+    assert found.startswith(fault)
+    assert found.count(";") >= 1
+    assert len(found.splitlines()) == 1
+    with pytest.raises(ValueError, match=r"^cluster '.*': "):
+        cluster(**args)
+
+
+def test_all_faults_are_said_at_once() -> None:
+    with pytest.raises(ValueError, match="cluster 'ci': account") as raised:
+        cluster(account_id="1", kubernetes_version="1", addons={}, endpoint=ApiEndpoint(public=True))
+    assert len(str(raised.value).splitlines()) == 4
+
+
+def test_the_world_is_let_in_by_saying_so() -> None:
+    open_endpoint = ApiEndpoint(public=True, cidrs=["0.0.0.0/0"], open_to_the_world=True)
+    assert faults(endpoint=open_endpoint) == []
+
+
+@given(cidrs=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 32)), min_size=1))
+def test_no_set_of_cidrs_lets_in_the_world_unsaid(cidrs: list[tuple[int, int]]) -> None:
+    """Not in halves either: to be everybody with /8 takes 256 of them."""
+    networks = [ipaddress.IPv4Network(cidr, strict=False) for cidr in cidrs]
+    refused = faults(endpoint=ApiEndpoint(public=True, cidrs=list(map(str, networks))))
+    assert bool(refused) == any(network.prefixlen < 8 for network in networks)
+    if not refused and len(networks) < 256:
+        assert ipaddress.IPv4Network("0.0.0.0/0") not in list(ipaddress.collapse_addresses(networks))
+
+
+@pytest.mark.parametrize("proxy", ["v1.33.3-eksbuild.4", "v1.32.9-eksbuild.2", "v1.31.10-minimal-eksbuild.2"])
+def test_an_older_kube_proxy_is_taken_during_an_upgrade(proxy: str) -> None:
+    assert faults(addons=ADDONS | {"kube-proxy": proxy}) == []
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
+def test_a_region_has_one_partition(region: str, partition: str) -> None:
+    network = in_zones(f"{region}a", f"{region}b")
+    for each in ("aws", "aws-cn", "aws-us-gov"):
+        assert bool(faults(region=region, network=network, partition=each)) == (each != partition)
+    assert botocore.session.Session().get_partition_for_region(region) == partition
+
+
+# -- AWS's own description of its API ---------------------------------------------------------------------------------
+
+
+def shape(service: str, name: str) -> dict[str, Any]:
+    return dict(botocore.loaders.Loader().load_service_model(service, "service-2")["shapes"][name])
+
+
+@given(st.from_regex(shape("eks", "ClusterName")["pattern"], fullmatch=True))
+def test_names_that_eks_takes_are_taken(name: str) -> None:
+    # A line's end is not in the pattern, but Python's `$` would be before it.
+    assert bool(faults(cluster_name=name)) == (len(name) > 46)
+
+
+def test_log_types_are_those_of_eks() -> None:
+    assert set(LogType.__args__) == set(shape("eks", "LogType")["enum"])  # type: ignore[attr-defined]
