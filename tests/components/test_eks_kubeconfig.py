@@ -12,9 +12,14 @@ import urllib.parse
 from typing import Any
 
 import pytest
+from pulumi.runtime.proto import provider_pb2, resource_pb2
 
+import fleet.recorder
 from components import ClusterCredentials
 from components.eks_kubeconfig import kubeconfig
+from fleet.recorder import _Monitor
+from tests.components.test_eks_cluster import OPERATIONS, cluster, of_kind
+from tests.recording import the
 
 ENDPOINT = "https://0123456789ABCDEF.gr7.eu-west-1.eks.amazonaws.com"
 AUTHORITY = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
@@ -88,3 +93,50 @@ def test_a_role_and_a_profile_are_taken_where_given(credentials: dict[str, str],
 def test_there_is_no_secret_in_it() -> None:
     (user,) = config()["users"]
     assert set(user["user"]) == {"exec"}
+
+
+# -- where it comes from ----------------------------------------------------------------------------------------------
+
+MADE = "urn:pulumi:test::gpu-runners::eks:index:Cluster$aws:eks/cluster:Cluster::ci-eksCluster"
+
+
+SIGNATURE, RESOURCE = "4dabf18193072939515e22adb298388d", "5cf8f73096256a8f31e491e813e4eb8e"
+"""By which a value is told to be a reference to a resource (sdk/go/common/resource/sig in pulumi/pulumi)."""
+
+
+class Answering(_Monitor):
+    """A recorder that answers for pulumi_eks as the real one does: with a reference to the cluster that it has made."""
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802
+        answer = super().RegisterResource(request)
+        if request.type == "eks:index:Cluster":
+            answer.result = resource_pb2.Result.SUCCESS
+            reference = {
+                "4dabf18193072939515e22adb298388d": "5cf8f73096256a8f31e491e813e4eb8e",
+                "urn": MADE,
+                "id": "ci",
+            }
+            answer.object.update({"eksCluster": reference})
+        return answer
+
+    def Invoke(self, request: Any) -> Any:  # noqa: N802
+        assert request.tok == "pulumi:pulumi:getResource"
+        state = {"name": "made", "endpoint": "https://made.example", "certificateAuthority": {"data": "QQ=="}}
+        answer = provider_pb2.InvokeResponse()
+        getattr(answer, "return").update({"urn": MADE, "id": "ci", "state": state})
+        return answer
+
+
+def test_what_pulumi_eks_has_made_reaches_the_kubeconfig_and_everything_in_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet.recorder, "_Monitor", Answering)
+    _, plan = cluster(unknown_outputs=False, admins={"operations": OPERATIONS})
+    config = json.loads(the(plan, "kubernetes", "ci-kubernetes").inputs["kubeconfig"])
+    assert config["clusters"][0]["cluster"] == {
+        "server": "https://made.example",
+        "certificate-authority-data": "QQ==",
+    }
+    assert "ci" in config["users"][0]["user"]["exec"]["args"]
+    for kind in ("Addon", "NodeGroup", "AccessEntry", "AccessPolicyAssociation"):
+        assert {each.inputs["clusterName"] for each in of_kind(plan, kind)} == {"made"}, kind
