@@ -13,6 +13,8 @@ from components.karpenter_policies import Partition, Scope
 
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
 
+SystemAmiType = Literal["AL2023_x86_64_STANDARD", "AL2023_ARM_64_STANDARD"]
+
 EBS_CSI_DRIVER = "aws-ebs-csi-driver"
 
 DAEMON_ADDONS = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
@@ -40,8 +42,8 @@ class SystemNodes:
 
     instance_types: Sequence[str] = ("m6i.large",)
     """EC2 instance types, all of the image's architecture."""
-    ami_type: str = "AL2023_x86_64_STANDARD"
-    """Family of images, as EKS names it."""
+    ami_type: SystemAmiType = "AL2023_x86_64_STANDARD"
+    """Family of images, as EKS names it: Amazon Linux 2023 without drivers of GPUs."""
     release_version: str | None = None
     """Release of the image, such as `1.33.5-20251112`; whatever EKS has newest when the group is made, if none."""
     min_size: int = 2
@@ -129,7 +131,8 @@ class EksClusterArgs:
     log_retention_days: int = 90
     """Days that they are kept for."""
     deletion_protection: bool = True
-    """Have EKS refuse to delete the cluster. To destroy it, switch this off first, in an update of its own."""
+    """Have EKS refuse to delete the cluster, whoever asks. To destroy it, switch this off first, in an update by itself.
+    Pulumi learns of it at the very end, when nodes and addons are gone: the option `protect` stops it at once."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of everything that can have some."""
     needs: Sequence[pulumi.Resource] = ()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from components.eks_cluster_args import REQUIRED_ADDONS, EksClusterArgs, LogType
+from components.eks_cluster_args import REQUIRED_ADDONS, EksClusterArgs, LogType, SystemAmiType
 from components.eks_network import wrong_zones
 from components.karpenter import CLUSTER_NAME_LIMIT
 from components.karpenter_policies import Partition
@@ -23,6 +23,9 @@ LOG_RETENTION_DAYS = (
 REGION_PREFIXES: dict[str, Partition] = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 """Partitions by how their regions begin."""
 
+_GRAVITON = re.compile(r"(?:a1|[a-z]+[0-9]+g[a-z]*)\..+")
+"""Instance types of AWS's own processors, told by the letter after the generation
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html)."""
 _CLUSTER_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]*")
 _KUBERNETES_VERSION = re.compile(r"1\.[0-9]+")
 _ADDON_VERSION = re.compile(r"v[0-9]+\.([0-9]+)\.[0-9]+(?:-[0-9a-z.]+)?-eksbuild\.[0-9]+")
@@ -109,6 +112,11 @@ def _wrong_nodes(args: EksClusterArgs) -> Fault:
             f"system nodes: min {nodes.min_size}; Karpenter's two replicas refuse to share a node, so at least 2;"
             " raise it"
         )
+    if nodes.ami_type not in get_args(SystemAmiType):
+        yield f"system nodes: AMI type {nodes.ami_type!r}; {', '.join(get_args(SystemAmiType))} are allowed; choose one"
+    for instance_type in nodes.instance_types:
+        if bool(_GRAVITON.fullmatch(instance_type)) != ("ARM_64" in nodes.ami_type):
+            yield f"system nodes: {instance_type} cannot start {nodes.ami_type}; one architecture is allowed; change one"
     release = nodes.release_version
     if release is not None and not release.startswith(f"{args.kubernetes_version}."):
         yield f"system nodes: release {release!r}; one of Kubernetes {args.kubernetes_version} is allowed; take that"

@@ -186,6 +186,12 @@ def test_deletion_is_made_possible_by_choice() -> None:
     assert told(deletion_protection=False)["deletionProtection"] is False
 
 
+def test_protected_it_is_with_all_that_it_owns() -> None:
+    """So that nothing of it goes before EKS refuses to delete the rest."""
+    plan = recorded(lambda: EksCluster("ci", EksClusterArgs(**CLUSTER), on_aws(protect=True)))
+    assert all(each.options.get("protect") for each in plan.resources if each.parent is not None)
+
+
 def test_secrets_have_a_key_that_is_rotated_or_one_that_is_there() -> None:
     _, plan = cluster()
     key = the(plan, "Key")

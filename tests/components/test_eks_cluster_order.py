@@ -5,6 +5,7 @@ from __future__ import annotations
 import pulumi
 import pytest
 from pulumi_aws.sqs import Queue
+from pulumi_kubernetes.core.v1 import Namespace
 
 from components import (
     EksCluster,
@@ -22,7 +23,7 @@ from tests.recording import on_aws, recorded, stays_for, the
 
 
 def whole() -> Plan:
-    """A cluster in a network of its own, with Karpenter and its pools."""
+    """A cluster in a network of its own, with Karpenter, a pool, and a namespace that is told of nothing."""
 
     def build() -> None:
         opts = on_aws()
@@ -42,6 +43,7 @@ def whole() -> Plan:
             ),
             on_it,
         )
+        Namespace("untold", opts=on_it)
         after = pulumi.ResourceOptions(depends_on=karpenter.reference.needs)
         KarpenterNodePool("pool", DOCUMENT_004["default"], pulumi.ResourceOptions.merge(on_it, after))
 
@@ -55,6 +57,13 @@ def test_everything_stays_until_the_last_node_pool_is_gone() -> None:
     staying = stays_for(plan, the(plan, "NodePool"))
     ours = {each.urn for each in plan.resources if each.name.startswith(("net", "ci", "karpenter"))}
     assert ours <= staying, sorted(ours - staying)
+
+
+def test_what_is_on_the_cluster_goes_before_nodes_and_network_without_being_told() -> None:
+    """By its provider: load balancers of services and volumes of claims are ended by what runs on the nodes."""
+    plan = whole()
+    ours = {each.urn for each in plan.resources if each.name.startswith(("net", "ci"))}
+    assert ours <= stays_for(plan, the(plan, "Namespace"))
 
 
 @pytest.mark.parametrize("addon", ["vpc-cni", "kube-proxy", "eks-pod-identity-agent"])

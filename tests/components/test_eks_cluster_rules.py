@@ -10,9 +10,10 @@ import botocore.session
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from components import ApiEndpoint, EksClusterArgs, NetworkReference, SystemNodes
-from components.eks_cluster_args import LogType
+from components.eks_cluster_args import LogType, SystemAmiType
 from components.eks_cluster_rules import cluster_violations
 from tests.components.test_eks_cluster import ADDONS, CLUSTER, EVERYTHING, cluster
 
@@ -66,6 +67,15 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         ({"system_nodes": SystemNodes(min_size=3)}, "system nodes: min 3, desired 2, max 3; 1 <= min <= desired"),
         ({"system_nodes": SystemNodes(desired_size=4)}, "system nodes: min 2, desired 4, max 3; 1 <= min <= desired"),
         ({"system_nodes": SystemNodes(instance_types=[])}, "system nodes: no instance types"),
+        ({"system_nodes": SystemNodes(ami_type="BOTTLEROCKET_x86_64")}, "system nodes: AMI type 'BOTTLE"),
+        (
+            {"system_nodes": SystemNodes(instance_types=["m7g.large"])},
+            "system nodes: m7g.large cannot start AL2023",
+        ),
+        (
+            {"system_nodes": SystemNodes(ami_type="AL2023_ARM_64_STANDARD")},
+            "system nodes: m6i.large cannot start",
+        ),
         ({"system_nodes": SystemNodes(disk_gib=8)}, "system nodes: disk of 8 GiB"),
         ({"system_nodes": SystemNodes(release_version="1.32.9-20251112")}, "system nodes: release '1.32.9-20251112'"),
         ({"admins": {"Operations": ROLE}}, "admin 'Operations': no such name"),
@@ -134,6 +144,19 @@ def shape(service: str, name: str) -> dict[str, Any]:
 def test_names_that_eks_takes_are_taken(name: str) -> None:
     # A line's end is not in the pattern, but Python's `$` would be before it.
     assert bool(faults(cluster_name=name)) == (len(name) > 46)
+
+
+@pytest.mark.parametrize("ami_type", SystemAmiType.__args__)  # type: ignore[attr-defined]
+def test_each_instance_type_starts_images_of_its_own_architecture(ami_type: SystemAmiType) -> None:
+    """As EC2 describes its types, of which moto keeps a copy."""
+    wanted = "arm64" if "ARM" in ami_type else "x86_64"
+    assert ami_type in shape("eks", "AMITypes")["enum"]
+    assert len(INSTANCE_TYPES) > 1000
+    for name, described in INSTANCE_TYPES.items():
+        if name.startswith("mac"):
+            continue
+        refused = faults(system_nodes=SystemNodes(instance_types=[name], ami_type=ami_type))
+        assert bool(refused) == (wanted not in described["ProcessorInfo"]["SupportedArchitectures"]), name
 
 
 def test_log_types_are_those_of_eks() -> None:
