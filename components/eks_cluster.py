@@ -88,10 +88,14 @@ class EksCluster(pulumi.ComponentResource):
         # An edge and not the name, although it is known: of a cluster made anew, everything in it has to be made anew.
         cluster = made.name
         daemons = self._addons(name, args, cluster, DAEMON_ADDONS, [])
-        nodes = self._system_nodes(name, args, cluster, groups.nodes.id, daemons)
+        nodes = self._system_nodes(name, args, cluster, groups.nodes.id, [*daemons.values()])
         others = self._addons(name, args, cluster, [each for each in args.addons if each not in DAEMON_ADDONS], [nodes])
-        needs = [*daemons, nodes, *others, *self._admins(name, args, cluster), *self._discovery_tags(name, args)]
-        self.ready = next(addon for addon in others if addon._name == f"{name}-coredns")
+        needs = [
+            *(nodes, *daemons.values(), *others.values()),
+            *self._admins(name, args, cluster),
+            *self._discovery_tags(name, args),
+        ]
+        self.ready = others["coredns"]
         self.reference = EksClusterReference(
             name=args.cluster_name,
             region=args.region,
@@ -262,39 +266,41 @@ class EksCluster(pulumi.ComponentResource):
         cluster: pulumi.Output[str],
         addons: Iterable[str],
         needs: Sequence[pulumi.Resource],
-    ) -> list[pulumi.Resource]:
-        made: list[pulumi.Resource] = []
+    ) -> dict[str, pulumi.Resource]:
+        """Addons by their names, in their exact versions, once what they need is there."""
+        made: dict[str, pulumi.Resource] = {}
         for addon in addons:
-            role, attachments = self._volume_role(name, args) if addon == EBS_CSI_DRIVER else (None, [])
-            account = "ebs-csi-controller-sa"
-            identity = AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=account) if role else None
-            made.append(
-                Addon(
-                    f"{name}-{addon}",
-                    cluster_name=cluster,
-                    addon_name=addon,
-                    addon_version=args.addons[addon],
-                    # EKS asks whose setting holds where a cluster has another: that of the addon.
-                    resolve_conflicts_on_create="OVERWRITE",
-                    resolve_conflicts_on_update="OVERWRITE",
-                    pod_identity_associations=[identity] if identity else None,
-                    tags=dict(args.tags),
-                    opts=self._child(*needs, *attachments),
-                )
+            identities, granted = self._volume_identity(name, args) if addon == EBS_CSI_DRIVER else (None, [])
+            made[addon] = Addon(
+                f"{name}-{addon}",
+                cluster_name=cluster,
+                addon_name=addon,
+                addon_version=args.addons[addon],
+                # Where the cluster has another setting than the addon, the addon's holds.
+                resolve_conflicts_on_create="OVERWRITE",
+                resolve_conflicts_on_update="OVERWRITE",
+                pod_identity_associations=identities,
+                tags=dict(args.tags),
+                opts=self._child(*needs, *granted),
             )
         return made
 
-    def _volume_role(self, name: str, args: EksClusterArgs) -> tuple[Role, list[pulumi.Resource]]:
-        """The role by which the driver makes volumes; the nodes' own is out of its reach."""
-        return self._role(
+    def _volume_identity(
+        self, name: str, args: EksClusterArgs
+    ) -> tuple[list[AddonPodIdentityAssociationArgs], list[pulumi.Resource]]:
+        """The role by which the driver makes volumes, and what grants it that; the nodes' own is out of its reach."""
+        role, attachments = self._role(
             f"{name}-volumes",
             args,
             f"{args.cluster_name}-ebs-csi-driver",
             pod_identity_trust(),
             ["service-role/AmazonEBSCSIDriverPolicy"],
         )
+        identity = AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account="ebs-csi-controller-sa")
+        return [identity], attachments
 
     def _admins(self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str]) -> list[pulumi.Resource]:
+        """Access entries: who an admin is, and that it may do everything."""
         made: list[pulumi.Resource] = []
         for key, arn in args.admins.items():
             entry = AccessEntry(

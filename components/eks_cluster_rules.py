@@ -116,7 +116,7 @@ def _wrong_nodes(args: EksClusterArgs) -> Fault:
         yield f"system nodes: AMI type {nodes.ami_type!r}; {', '.join(get_args(SystemAmiType))} are allowed; choose one"
     for instance_type in nodes.instance_types:
         if bool(_GRAVITON.fullmatch(instance_type)) != ("ARM_64" in nodes.ami_type):
-            yield f"system nodes: {instance_type} cannot start {nodes.ami_type}; one architecture is allowed; change one"
+            yield f"system nodes: {instance_type} cannot start {nodes.ami_type}; its architecture's types can; take one"
     release = nodes.release_version
     if release is not None and not release.startswith(f"{args.kubernetes_version}."):
         yield f"system nodes: release {release!r}; one of Kubernetes {args.kubernetes_version} is allowed; take that"
