@@ -66,6 +66,15 @@ def test_what_is_on_the_cluster_goes_before_nodes_and_network_without_being_told
     assert ours <= stays_for(plan, the(plan, "Namespace"))
 
 
+def test_tags_of_another_networks_subnets_and_rights_of_admins_stay_for_what_is_on_the_cluster() -> None:
+    """Karpenter reads the tags whenever it starts a node; the provider may work with an admin's rights."""
+    _, plan = cluster(**EVERYTHING)
+    staying = stays_for(plan, the(plan, "kubernetes", "ci-kubernetes"))
+    for kind in ("Tag", "AccessEntry", "AccessPolicyAssociation"):
+        assert of_kind(plan, kind)
+        assert {each.urn for each in of_kind(plan, kind)} <= staying, kind
+
+
 @pytest.mark.parametrize("addon", ["vpc-cni", "kube-proxy", "eks-pod-identity-agent"])
 def test_what_every_node_needs_is_there_before_the_nodes(addon: str) -> None:
     plan = whole()
