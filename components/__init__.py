@@ -17,7 +17,8 @@ if typing.TYPE_CHECKING:
         EksClusterReference,
         SystemNodes,
     )
-    from components.eks_network import EksNetwork, EksNetworkArgs, NetworkReference
+    from components.eks_network import EksNetwork
+    from components.eks_network_args import EksNetworkArgs, NetworkReference
     from components.gpu_sharing import TimeSlicing
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
     from components.karpenter_node_pool import KarpenterNodePool
@@ -108,7 +109,8 @@ _MODULES = {
         "EksClusterReference",
         "SystemNodes",
     ),
-    "components.eks_network": ("EksNetwork", "EksNetworkArgs", "NetworkReference"),
+    "components.eks_network": ("EksNetwork",),
+    "components.eks_network_args": ("EksNetworkArgs", "NetworkReference"),
     "components.gpu_sharing": ("TimeSlicing",),
     "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
     "components.karpenter_node_pool": ("KarpenterNodePool",),

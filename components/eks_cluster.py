@@ -40,10 +40,9 @@ from components.eks_cluster_args import (
 )
 from components.eks_cluster_rules import cluster_violations
 from components.eks_kubeconfig import kubeconfig
-from components.eks_network import DISCOVERY_TAG
+from components.eks_network_args import DISCOVERY_TAG
 from components.eks_security_groups import ClusterSecurityGroups, cluster_security_groups
-from components.karpenter import as_text
-from components.karpenter_policies import NODE_POLICIES, node_trust, pod_identity_trust, policy_document
+from components.karpenter_policies import NODE_POLICIES, as_text, node_trust, pod_identity_trust, policy_document
 
 SYSTEM_NODES_LABEL = "gpu-runners/nodes"
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pulumi
 
-from components.eks_network import NetworkReference
+from components.eks_network_args import NetworkReference
 from components.karpenter_policies import Partition, Scope
 
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]

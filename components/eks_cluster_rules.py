@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 from components.eks_cluster_args import REQUIRED_ADDONS, EksClusterArgs, LogType, SystemAmiType
-from components.eks_network import wrong_zones
-from components.karpenter import CLUSTER_NAME_LIMIT
-from components.karpenter_policies import Partition
+from components.eks_network_rules import wrong_zones
+from components.karpenter_policies import CLUSTER_NAME_LIMIT, Partition
 
 WIDEST_PREFIX = 8
 """Networks with a shorter prefix are no company's: two of /1 are everybody."""

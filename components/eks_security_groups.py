@@ -10,7 +10,7 @@ from pulumi_aws.ec2 import SecurityGroup
 from pulumi_aws.vpc import SecurityGroupEgressRule, SecurityGroupIngressRule
 
 from components.eks_cluster_args import EksClusterArgs
-from components.eks_network import ANYWHERE, DISCOVERY_TAG
+from components.eks_network_args import ANYWHERE, DISCOVERY_TAG
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +15,11 @@ from pulumi_kubernetes.helm.v3 import Release
 
 from components.chart import Chart
 from components.karpenter_policies import (
+    CLUSTER_NAME_LIMIT,
     NODE_POLICIES,
     Partition,
     Scope,
+    as_text,
     controller_policies,
     node_trust,
     pod_identity_trust,
@@ -28,10 +29,6 @@ from components.karpenter_policies import (
 from components.karpenter_versions import KARPENTER_VERSION
 
 KARPENTER_REGISTRY = "oci://public.ecr.aws/karpenter"
-
-CLUSTER_NAME_LIMIT = 64 - len("KarpenterNodeRole-")
-"""Characters of a cluster's name that leave room for the node role's: IAM allows a role 64
-(https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
 
 EVENT_PATTERNS = {
     "scheduled-change": ("aws.health", "AWS Health Event"),
@@ -326,11 +323,6 @@ def scope_of(args: KarpenterArgs) -> Scope:
 
 def karpenter_chart(name: str, args: KarpenterArgs) -> Chart:
     return Chart(name=name, registry=KARPENTER_REGISTRY, version=args.version, mirror=args.chart_mirror)
-
-
-def as_text(document: Mapping[str, Any]) -> str:
-    """A policy or a pattern as AWS takes it, without the blanks that would count towards its limits."""
-    return json.dumps(document, separators=(",", ":"))
 
 
 def controller_trust(args: KarpenterArgs) -> pulumi.Input[str]:

@@ -6,11 +6,16 @@ getting-started-with-karpenter/cloudformation.yaml at v1.14.1): six policies wit
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Partition = Literal["aws", "aws-cn", "aws-us-gov"]
+
+CLUSTER_NAME_LIMIT = 64 - len("KarpenterNodeRole-")
+"""Characters of a cluster's name that leave room for the node role's: IAM allows a role 64
+(https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
 
 Statement = dict[str, Any]
 Conditions = Mapping[str, Mapping[str, str | Sequence[str]]]
@@ -29,6 +34,11 @@ CLUSTER_TAG = "eks:eks-cluster-name"
 REGION_TAG = "topology.kubernetes.io/region"
 """Tags that Karpenter puts on whatever it makes (pkg/apis/v1/labels.go at v1.14.1). A policy that asks for them keeps
 it off everything that is not its own."""
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A policy or a pattern as AWS takes it, without the blanks that would count towards its limits."""
+    return json.dumps(document, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)

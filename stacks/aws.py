@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pulumi
-from components.eks_network import Nat
 from pulumi_aws import Provider
 from pulumi_kubernetes.apps.v1 import Deployment
 
 from components import (
-    ApiEndpoint,
     EksCluster,
-    EksClusterArgs,
     EksNetwork,
-    EksNetworkArgs,
     FeatureGates,
     Karpenter,
     KarpenterArgs,
@@ -22,11 +18,11 @@ from components import (
     NetworkReference,
     NvidiaDevicePlugin,
     NvidiaDevicePluginArgs,
-    SystemNodes,
 )
 from components.gpu_sharing import GPU
 from components.node_pool_fit import gpu_counts
 from stacks import eks_settings, runners
+from stacks.eks_cluster import cluster_args, network_args
 from stacks.eks_settings import EksSettings, SmokeWorkload
 from stacks.node_pools import node_pool_args, time_slicing
 from stacks.runners import Place
@@ -34,15 +30,13 @@ from stacks.runners import Place
 POOL_LABEL = "karpenter.sh/nodepool"
 """Label by which Karpenter marks the nodes of a pool."""
 
-NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
-"""NAT gateways, as the component names them."""
-
 
 def build(settings: EksSettings) -> None:
     """The cluster with everything that runs on it, and the stack's outputs."""
     cluster, mirror = settings.cluster, settings.charts.mirror if settings.charts else None
     account = Provider("aws", region=cluster.region, allowed_account_ids=[cluster.account])
-    in_account = pulumi.ResourceOptions(providers=[account])
+    # EKS's own protection refuses only once everything else is gone.
+    in_account = pulumi.ResourceOptions(providers=[account], protect=cluster.deletion_protection)
     eks = EksCluster(cluster.name, cluster_args(cluster, network(cluster, in_account)), in_account)
     opts = pulumi.ResourceOptions(providers=[account, eks.provider])
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
@@ -70,45 +64,9 @@ def build(settings: EksSettings) -> None:
 def network(cluster: eks_settings.EksCluster, opts: pulumi.ResourceOptions) -> NetworkReference:
     """The cluster's network: made, or there already."""
     given = cluster.network
-    if given.kind == "existing":
-        return NetworkReference(vpc_id=given.vpc_id, private_subnets=given.private_subnets)
-    args = EksNetworkArgs(
-        cluster_name=cluster.name,
-        region=cluster.region,
-        zones=given.zones,
-        cidr=given.cidr,
-        nat=NAT[given.nat_gateways],
-        tags=cluster.tags,
-    )
-    return EksNetwork(f"{cluster.name}-network", args, opts).reference
-
-
-def cluster_args(cluster: eks_settings.EksCluster, network: NetworkReference) -> EksClusterArgs:
-    """The cluster as its component takes it."""
-    nodes, endpoint = cluster.system_nodes, cluster.endpoint
-    return EksClusterArgs(
-        cluster_name=cluster.name,
-        region=cluster.region,
-        account_id=cluster.account,
-        partition=cluster.partition,
-        kubernetes_version=cluster.kubernetes_version,
-        network=network,
-        addons=cluster.addons,
-        endpoint=ApiEndpoint(
-            public=bool(endpoint.public_access_from),
-            cidrs=endpoint.public_access_from,
-            open_to_the_world=endpoint.open_to_the_world,
-        ),
-        system_nodes=SystemNodes(
-            instance_types=[nodes.instance_type],
-            min_size=nodes.count,
-            desired_size=nodes.count,
-            max_size=nodes.count + 1,
-        ),
-        admins=cluster.administrators,
-        deletion_protection=cluster.deletion_protection,
-        tags=cluster.tags,
-    )
+    if given.kind == "own":
+        return EksNetwork(f"{cluster.name}-network", network_args(cluster, given), opts).reference
+    return NetworkReference(vpc_id=given.vpc_id, private_subnets=given.private_subnets)
 
 
 def karpenter_args(cluster: eks_settings.EksCluster, eks: EksCluster, mirror: str | None) -> KarpenterArgs:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from components.eks_cluster_rules import cluster_violations
+from components.eks_network_args import NetworkReference
+from components.eks_network_rules import network_violations
 from components.gpu_sharing import GPU, largest_request
 from components.karpenter_versions import kubernetes_refusal
 from components.node_pool_fit import fit, gpu_counts
 from components.node_pool_rules import violations
+from stacks.eks_cluster import cluster_args, network_args
 from stacks.eks_settings import EksSettings
 from stacks.fault import Breach, Path, listed
 from stacks.node_pools import node_pool_args, time_slicing, zones
@@ -30,13 +34,9 @@ def karpenter_knows_the_kubernetes(settings: EksSettings) -> Iterator[Breach]:
         yield ("cluster", "kubernetesVersion"), refusal
 
 
-def zones_are_the_regions(settings: EksSettings) -> Iterator[Breach]:
-    """Zones are of the cluster's region, and those of a pool are of its network."""
+def zones_are_the_networks(settings: EksSettings) -> Iterator[Breach]:
+    """Zones of a pool are of the cluster's network."""
     cluster = settings.cluster
-    where: Path = ("cluster", "network", "zones" if cluster.network.kind == "own" else "privateSubnets")
-    for zone in zones(cluster):
-        if zone[:-1] != cluster.region:
-            yield where, f"{zone} is not in {cluster.region}; name zones of that region"
     for name, pool in cluster.node_pools.items():
         for zone in pool.zones:
             if zone not in zones(cluster):
@@ -44,45 +44,53 @@ def zones_are_the_regions(settings: EksSettings) -> Iterator[Breach]:
                 yield ("cluster", "nodePools", name, "zones"), f"the network has no zone {zone}; it has {there}"
 
 
-def addons_are_complete(settings: EksSettings) -> Iterator[Breach]:
-    """No cluster works without them."""
-    missing = [addon for addon in NEEDED_ADDONS if addon not in settings.cluster.addons]
-    if missing:
-        yield (
-            ("cluster", "addons"),
-            f"{listed(missing, 'and')} is missing; `aws eks describe-addon-versions` gives its version",
-        )
-
-
-NEEDED_ADDONS = ("vpc-cni", "coredns", "kube-proxy", "eks-pod-identity-agent")
-"""Pods get addresses, names and services by the first three, Karpenter its role by the last."""
-
-
-def the_endpoint_is_not_open_by_accident(settings: EksSettings) -> Iterator[Breach]:
-    """The API server is open to everybody only in so many words."""
-    endpoint = settings.cluster.endpoint
-    where: Path = ("cluster", "endpoint", "publicAccessFrom")
-    for cidr in endpoint.public_access_from:
-        if int(cidr.partition("/")[2]) < 8 and not endpoint.open_to_the_world:
-            yield where, f"{cidr} is nearly everybody; name the networks that need it, or write openToTheWorld: true"
+def the_cluster_is_possible(settings: EksSettings) -> Iterator[Breach]:
+    """What AWS would refuse of the cluster or its network, half way through an update."""
+    cluster, network = settings.cluster, settings.cluster.network
+    if network.kind == "own":
+        for violation in network_violations(network_args(cluster, network)):
+            yield _place(("cluster", "network"), violation, _OF_THE_NETWORK), violation
+    subnets = {zone: zone for zone in zones(cluster)}
+    for violation in cluster_violations(cluster_args(cluster, NetworkReference(vpc_id="", private_subnets=subnets))):
+        # Of zones the network has spoken already.
+        if not (network.kind == "own" and violation.startswith("zone")):
+            yield _place(("cluster",), violation, _OF_THE_CLUSTER), violation
 
 
 def pools_are_possible(settings: EksSettings) -> Iterator[Breach]:
     """What Karpenter would refuse, or accept though no node came of it."""
     for name in settings.cluster.node_pools:
         for violation in violations(node_pool_args(name, settings.cluster)):
-            yield _place(name, violation), violation
+            yield _place(("cluster", "nodePools", name), violation.removeprefix("node class: "), _OF_A_POOL), violation
 
 
-def _place(pool: str, violation: str) -> Path:
-    """The setting that a violation speaks of, told by how it begins."""
-    text = violation.removeprefix("node class: ")
-    field = next((setting for words, setting in _SPOKEN_OF.items() if text.startswith(words)), None)
-    return ("cluster", "nodePools", pool, field) if field else ("cluster", "nodePools", pool)
+def _place(section: Path, violation: str, spoken_of: Mapping[str, str]) -> Path:
+    """The setting that a component's violation speaks of, told by how it begins; else the section."""
+    field = next((setting for words, setting in spoken_of.items() if violation.startswith(words)), None)
+    return (*section, field) if field else section
 
 
-_SPOKEN_OF = {
+_OF_THE_NETWORK = {
+    "zone": "zones",
+    "CIDR": "cidr",
+    "NAT": "natGateways",
+    "interface endpoint": "interfaceEndpoints",
+}
+
+_OF_THE_CLUSTER = {
+    "cluster name": "name",
+    "account": "account",
+    "zone": "network",
+    "Kubernetes version": "kubernetesVersion",
+    "addon": "addons",
+    "endpoint": "endpoint",
+    "system nodes": "systemNodes",
+    "admin": "administrators",
+}
+
+_OF_A_POOL = {
     "requirement": "instances",
+    "zones": "zones",
     "limit": "limits",
     "disruption": "disruption",
     "expire after": "expireAfter",
@@ -194,9 +202,8 @@ Rule = Callable[[EksSettings], Iterator[Breach]]
 
 RULES: tuple[Rule, ...] = (
     karpenter_knows_the_kubernetes,
-    zones_are_the_regions,
-    addons_are_complete,
-    the_endpoint_is_not_open_by_accident,
+    the_cluster_is_possible,
+    zones_are_the_networks,
     pools_are_possible,
     gpus_are_shared_alike,
     bottlerocket_has_a_plugin_of_its_own,

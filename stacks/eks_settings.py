@@ -65,6 +65,9 @@ class OwnNetwork(Model):
     nat_gateways: Literal["single", "perZone", "none"] = "single"
     """NAT gateways. `single` costs least, and all zones are cut off with its own; `perZone` has no such dependence.
     With `none` nodes reach registries and GitHub by a way of your own."""
+    interface_endpoints: tuple[Filled, ...] = ()
+    """AWS services that are reached without leaving the VPC. Without NAT gateways: `ec2`, `ecr.api`, `ecr.dkr`, `eks`,
+    `eks-auth`, `sts`, and for Karpenter `ssm` and `sqs`."""
 
 
 class ExistingNetwork(Model):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components import EksNetwork, EksNetworkArgs
-from components.eks_network import INDISPENSABLE_ENDPOINTS, ZONE_LETTERS, network_violations, private_cidr, public_cidr
+from components.eks_network_args import INDISPENSABLE_ENDPOINTS, ZONE_LETTERS, private_cidr, public_cidr
+from components.eks_network_rules import network_violations
 from fleet.plan import Plan, Resource
 from tests.input_types import wrong_inputs
 from tests.recording import on_aws, recorded, stays_for, the

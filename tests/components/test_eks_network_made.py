@@ -13,7 +13,7 @@ import botocore.exceptions
 import pytest
 from moto import mock_aws
 
-from components.eks_network import INDISPENSABLE_ENDPOINTS
+from components.eks_network_args import INDISPENSABLE_ENDPOINTS
 from fleet.plan import Plan, Resource
 from tests.components.test_eks_network import CLOSED, ZONES, network
 

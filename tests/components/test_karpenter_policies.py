@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from components.karpenter import as_text
 from components.karpenter_policies import (
     Scope,
+    as_text,
     controller_policies,
     node_trust,
     pod_identity_trust,
