@@ -98,9 +98,14 @@ class Release:
     """Chart values."""
 
     @property
+    def chart_name(self) -> str:
+        """The chart's own name, wherever it is taken from."""
+        return self.chart.split("/")[-1].removesuffix(".tgz").removesuffix(f"-{self.version}")
+
+    @property
     def is_scale_set(self) -> bool:
         """Whether its chart is that of a runner scale set."""
-        return self.chart.split("/")[-1].removesuffix(".tgz").removesuffix(f"-{self.version}") == "gha-runner-scale-set"
+        return self.chart_name == "gha-runner-scale-set"
 
 
 @dataclass(frozen=True, kw_only=True)
