@@ -95,6 +95,28 @@ def run(
         return child.returncode
 
 
+def start(command: Sequence[str | Path], *, log: Path, env: Mapping[str, str]) -> int:
+    """Start a process that outlives us, its output in the file `log`, and return its id: in a session of its own, so
+    that Ctrl-C does not reach it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    return os.posix_spawn(
+        command[0],
+        [str(part) for part in command],
+        dict(env),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def has_ended(child: int) -> bool:
+    """Whether a process that we started has ended; to be asked no more once it has."""
+    return os.waitpid(child, os.WNOHANG)[0] == child
+
+
 @contextlib.contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
     """While a child runs, SIGTERM unwinds the stack instead of ending us on the spot.
@@ -167,16 +189,16 @@ def _name_if_from(directory: Path, pid: int) -> str | None:
     return None
 
 
-def kill(directory: Path, patience: float = 10.0) -> int:
-    """Kill every process of `started_from(directory)`, wait until all that they held (ports) is free, and
-    return how many there were.
+def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> int:
+    """Kill every process of `started_from(directory)`, or those whose program has the name `only`, wait until all that
+    they held (ports) is free, and return how many there were.
 
     Raises TimeoutError when one has not ended after `patience` seconds. SIGKILL at once, as kwokctl does:
     nothing they hold is worth a graceful end, since their data is removed or was made to survive a crash.
     """
     deadline = time.monotonic() + patience
     ended = 0
-    while alive := started_from(directory):
+    while alive := [pid for pid, name in started_from(directory).items() if only in (None, name)]:
         for pid in alive:
             ended += _kill_one(directory, pid, deadline)
     return ended
