@@ -44,12 +44,41 @@ class Binary:
 
 
 @dataclass(frozen=True)
+class SourceFile:
+    """A file of a Go module that is wanted beside the binaries, under its own name."""
+
+    module: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change to one file of a Go module, made as it is compiled: `before`, wherever it stands, becomes `after`."""
+
+    file: SourceFile
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A Go module (the folder with its go.mod), the binaries to build from it, and their linker flags."""
 
     module: Path
     binaries: tuple[Binary, ...]
     ldflags: str = "-s -w"
+    files: tuple[SourceFile, ...] = ()
+    """What the binaries need to run and do not contain."""
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of all that building it leaves behind."""
+        return (*(binary.name for binary in self.binaries), *(file.name for file in self.files))
 
 
 BINARIES: tuple[Binary, ...] = (
@@ -92,6 +121,25 @@ RECIPE = Recipe(
 )
 """How BINARIES are built: the pinned module in tools/, the official release's version stamps."""
 
+_PROVIDER = "github.com/aws/karpenter-provider-aws"
+
+KARPENTER = Recipe(
+    module=Path(__file__).parent / "tools" / "karpenter",
+    # Measured as above, after those: on its own, with an empty build cache.
+    binaries=(Binary("karpenter", f"{_PROVIDER}/kwok", 100),),
+    files=(
+        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
+        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
+        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeoverlays.yaml"),
+        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
+        SourceFile(_PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
+        SourceFile(_PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
+    ),
+    # Metrics and health on loopback: Karpenter has no setting for the address, and would listen on every interface.
+    edits=(Edit(SourceFile("sigs.k8s.io/karpenter", "pkg/operator/operator.go"), 'Sprintf(":%d"', 'Sprintf("127.0.0.1:%d"'),),
+)
+"""Karpenter, for stacks on EKS only: the AWS provider over simulated instances, its CRDs, and its list of prices."""
+
 # GOTOOLCHAIN=local: go must not fetch another go. CGO_ENABLED=0: the same result with and without a C
 # compiler. GOWORK=off: a workspace above this checkout does not change the pins.
 _GO_SETTINGS: Mapping[str, str] = {
@@ -112,6 +160,8 @@ class Binaries:
 
     directory: Path
     downloads: bool = False
+    karpenter: Path | None = None
+    """Where Karpenter and the files of its recipe are; None when nobody asked for it."""
 
     def path(self, name: str) -> Path:
         """The file of the program called `name` in BINARIES."""
@@ -128,27 +178,31 @@ def download_directory() -> Path:
     return cache_directory() / "downloads"
 
 
-def find(source: str | None = None, console: Console | None = None) -> Binaries:
+def find(source: str | None = None, console: Console | None = None, *, karpenter: bool = False) -> Binaries:
     """The binaries from `source`: None or "build" builds what is missing, "download" builds kwokctl alone and
-    leaves the rest to kwokctl, anything else is a directory that holds them all.
+    leaves the rest to kwokctl, anything else is a directory that holds them all. With `karpenter` that too; it is
+    built even for "download", because nobody releases this build of it.
 
     `console` is where progress goes, stderr by default. Raises SandboxError.
     """
-    if source is None or source == "build":
-        return Binaries(build(console))
-    if source == "download":
-        return Binaries(build(console, only=("kwokctl",)), downloads=True)
-    return Binaries(given(Path(source)))
+    if source not in (None, "build", "download"):
+        directory = Path(str(source))
+        return Binaries(given(directory), karpenter=given(directory, KARPENTER) if karpenter else None)
+    downloads = source == "download"
+    control_plane = build(console, only=("kwokctl",)) if downloads else build(console)
+    return Binaries(control_plane, downloads, build(console, recipe=KARPENTER) if karpenter else None)
 
 
-def given(directory: Path, binaries: tuple[Binary, ...] = BINARIES) -> Path:
-    """`directory`, once every binary has been seen in it. Raises SandboxError that names those missing."""
+def given(directory: Path, recipe: Recipe = RECIPE) -> Path:
+    """`directory`, once every result of the recipe has been seen in it. Raises SandboxError that names those
+    missing."""
+    binaries = recipe.binaries
     if not directory.is_dir():
-        raise SandboxError(f"--binaries {directory}: no such directory; it must hold {_names(binaries)}")
-    missing = [binary for binary in binaries if not (directory / binary.name).exists()]
+        raise SandboxError(f"--binaries {directory}: no such directory; it must hold {', '.join(recipe.results)}")
+    missing = [name for name in recipe.results if not (directory / name).exists()]
     if missing:
         raise SandboxError(
-            f"--binaries {directory}: {_names(missing)} missing; add it, or leave --binaries out to build"
+            f"--binaries {directory}: {', '.join(missing)} missing; add it, or leave --binaries out to build"
         )
     locked = [binary for binary in binaries if not _usable(directory / binary.name)]
     if locked:
@@ -164,6 +218,7 @@ def build_directory(recipe: Recipe = RECIPE) -> Path:
     parts = [*_BUILD_FLAGS, recipe.ldflags, platform.system(), platform.machine()]
     parts += [f"{key}={value}" for key, value in _GO_SETTINGS.items()]
     parts += [f"{binary.name}={binary.package}" for binary in recipe.binaries]
+    parts += [repr(part) for part in (*recipe.files, *recipe.edits)]
     digest.update("\0".join(parts).encode())
     return cache_directory() / digest.hexdigest()[:16]
 
@@ -179,7 +234,8 @@ def build(console: Console | None = None, *, only: tuple[str, ...] = (), recipe:
     """
     root = build_directory(recipe)
     wanted = [binary for binary in recipe.binaries if not only or binary.name in only]
-    if not all(_usable(root / "bin" / binary.name) for binary in wanted):
+    complete = all((root / "bin" / file.name).exists() for file in recipe.files)
+    if not complete or not all(_usable(root / "bin" / binary.name) for binary in wanted):
         console = console or Console(stderr=True)
         waiting = functools.partial(console.print, "another process is building the same programs; waiting for it")
         try:
@@ -191,7 +247,7 @@ def build(console: Console | None = None, *, only: tuple[str, ...] = (), recipe:
 
 
 def _build_missing(missing: list[Binary], root: Path, recipe: Recipe, console: Console) -> None:
-    if not missing:
+    if not missing and all((root / "bin" / file.name).exists() for file in recipe.files):
         return
     (root / "bin").mkdir(parents=True, exist_ok=True)
     for leftover in (root / "bin").glob(".*.partial"):
@@ -201,6 +257,10 @@ def _build_missing(missing: list[Binary], root: Path, recipe: Recipe, console: C
     with _display(missing, console) as display:
         display.now("Go modules", 0)
         _load_sources(go, missing, root, recipe, environment, display)
+        for file in recipe.files:
+            _copy(_source(go, file, recipe, environment), root / "bin" / file.name)
+        if recipe.edits:
+            _edit_modules(go, root, recipe, environment)
         for binary in missing:
             display.now(binary.name, binary.seconds)
             _build_one(go, binary, root, recipe, environment, display)
@@ -236,7 +296,9 @@ def _build_one(
 ) -> None:
     log = root / "logs" / f"{binary.name}.log"
     partial = root / "bin" / f".{binary.name}.partial"
-    flags = [*_BUILD_FLAGS, "-ldflags", recipe.ldflags]
+    flags: list[str | Path] = [*_BUILD_FLAGS, "-ldflags", recipe.ldflags]
+    if recipe.edits:
+        flags.append(f"-modfile={root / 'edited' / 'go.mod'}")
     command: list[str | Path] = [go, "build", *flags, "-o", partial, binary.package]
     try:
         if processes.run(command, log=log, env=environment, cwd=recipe.module, tick=display.tick) != 0:
@@ -251,6 +313,47 @@ def _build_one(
         partial.replace(root / "bin" / binary.name)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _source(go: Path, file: SourceFile, recipe: Recipe, environment: Mapping[str, str]) -> Path:
+    """Where go keeps a file of a module. Raises SandboxError when it is not there."""
+    command = [go, "list", "-m", "-f", "{{.Dir}}", file.module]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=recipe.module, check=False)
+    path = Path(answer.stdout.strip()) / file.path
+    if answer.returncode != 0 or not path.is_file():
+        raise SandboxError(f"{file.path} of {file.module} cannot be had: {answer.stderr.strip() or path}")
+    return path
+
+
+def _copy(source: Path, to: Path) -> None:
+    """The modules' own files are read-only; a copy that was cut short does not keep its name."""
+    partial = to.with_name(f".{to.name}.partial")
+    partial.write_bytes(source.read_bytes())
+    partial.replace(to)
+
+
+def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str, str]) -> None:
+    """Copies of the modules that are edited, and a go.mod that names them. Raises SandboxError for an edit that does not
+    apply."""
+    edited = root / "edited"
+    shutil.rmtree(edited, ignore_errors=True)
+    edited.mkdir()
+    for name in ("go.mod", "go.sum"):
+        (edited / name).write_bytes((recipe.module / name).read_bytes())
+    for edit in recipe.edits:
+        module = edited / edit.file.module.replace("/", "_")
+        source = _source(go, edit.file, recipe, environment)
+        if not module.exists():
+            # Not its modes: go keeps modules read-only.
+            shutil.copytree(source.parents[edit.file.path.count("/")], module, copy_function=shutil.copyfile)
+            for folder in (module, *(path for path in module.rglob("*") if path.is_dir())):
+                folder.chmod(0o755)
+            replace = f"-replace={edit.file.module}={module}"
+            subprocess.run([go, "mod", "edit", replace, edited / "go.mod"], env=environment, cwd=edited, check=True)
+        text = source.read_text()
+        if edit.before not in text:
+            raise SandboxError(f"{edit.file.path} of {edit.file.module} does not contain {edit.before!r}")
+        (module / edit.file.path).write_text(text.replace(edit.before, edit.after))
 
 
 def go_program(module: Path) -> Path:

@@ -107,6 +107,16 @@ class ControlPlane:
         """The directory with a log file of each process."""
         return self._cluster / "logs"
 
+    @property
+    def certificate_authority(self) -> Path:
+        """The certificate that the API server's own is signed with. There after `up`."""
+        return self._cluster / "pki" / "ca.crt"
+
+    @property
+    def address(self) -> str:
+        """URL of the API server. There after `up`."""
+        return f"https://{LOOPBACK}:{self._ports()['kubeApiserverPort']}"
+
     def up(self) -> Change:
         """Have it running: "unchanged" when it was, "started" when processes had to be started and every
         object was kept, "created" when it is new and empty.
@@ -117,7 +127,7 @@ class ControlPlane:
         """
         if sys.platform != "linux":
             raise SandboxError("the sandbox needs Linux: it reads /proc to tell which processes are its own")
-        with self._locked():
+        with self.locked():
             if self._created_as_configured():
                 if self.running():
                     return "unchanged"
@@ -135,7 +145,7 @@ class ControlPlane:
         Not with `kwokctl delete`, which kills whatever process now has the id it wrote down before a reboot,
         and which needs kwokctl. Raises SandboxError when a process does not end.
         """
-        with self._locked():
+        with self.locked():
             return self._remove()
 
     def running(self) -> bool:
@@ -151,8 +161,9 @@ class ControlPlane:
         return self.directory / "clusters" / self.name
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One `up` or `down` of this cluster at a time. What the file system refuses is said in one line."""
+    def locked(self) -> Iterator[None]:
+        """One command at a time that starts or ends processes of this cluster. What the file system refuses is said in
+        one line."""
         try:
             with processes.exclusive(self.directory.with_name(self.directory.name + ".lock")):
                 yield
@@ -187,7 +198,7 @@ class ControlPlane:
         another program took one of the ports in the meantime."""
         self.directory.mkdir(parents=True, mode=0o700)
         options = [option for component in _COMPONENTS.values() for option in component.port_options]
-        ports = dict(zip(options, _free_ports(len(options)), strict=True))
+        ports = dict(zip(options, free_ports(len(options)), strict=True))
         (self.directory / "ports.json").write_text(json.dumps(ports))
         configuration = self.directory / "kwokctl.yaml"
         configuration.write_text(self._configuration(ports))
@@ -213,7 +224,7 @@ class ControlPlane:
 
     def _remove(self) -> bool:
         try:
-            ended = processes.kill(self._cluster)
+            ended = processes.kill(self.directory)
         except TimeoutError as error:
             raise SandboxError(f"cluster {self.name}: {error}; end them yourself, then try again") from error
         if not self.directory.exists():
@@ -235,7 +246,7 @@ class ControlPlane:
         alive = set(self.pids().values())
         dead = [component for name, component in _COMPONENTS.items() if name not in alive]
         needed = [self._ports()[option] for component in dead for option in component.port_options]
-        while not all(_is_free(port) for port in needed):
+        while not all(is_free(port) for port in needed):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
@@ -332,19 +343,19 @@ def _said(line: str) -> str:
         return line.strip()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports nothing listens on, at random: kwokctl's own choice counts down from 32767, so that two clusters
     made at the same time, which do not see each other, would choose the same ones."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
-        if _is_free(port):
+        if is_free(port):
             ports.append(port)
         if len(ports) == count:
             return ports
     raise SandboxError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop - 1}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         # As the servers do it: a port whose last connections are still being forgotten counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

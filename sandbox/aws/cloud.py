@@ -1,0 +1,115 @@
+"""A stack's AWS on this machine: the API with the stack's account, Karpenter, and what its instances would run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.plan import Plan, Release
+from sandbox import daemons
+from sandbox.aws import account, device_plugin, karpenter, server
+from sandbox.control_plane import LOOPBACK, ControlPlane
+from sandbox.daemons import Daemon
+
+_PORTS = ("aws", "metrics", "health")
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """What a stack with Karpenter runs beside its control plane, which has to be up."""
+
+    plan: Plan
+    control_plane: ControlPlane
+    release: Release
+    """Karpenter's."""
+
+    def played_objects(self) -> list[dict[str, Any]]:
+        """Objects that charts would bring, and that something here depends on."""
+        plugin = device_plugin.release_of(self.plan)
+        return [
+            *karpenter.definitions(self._build),
+            *([device_plugin.daemon_set(plugin)] if plugin else []),
+        ]
+
+    def start(self) -> list[str]:
+        """Has everything running; returns the names of what had to be started. Karpenter's CRDs have to be there.
+        Raises SandboxError."""
+        plugin = device_plugin.release_of(self.plan)
+        with self.control_plane.locked():
+            ports = daemons.ports(self.control_plane, _PORTS)
+        aws = self._aws(ports)
+        new = [aws.name] if daemons.started(self.control_plane, aws) else []
+        # With an account that is new, Karpenter asks for everything anew.
+        controller = self._karpenter(ports)
+        if daemons.started(self.control_plane, controller, anew=bool(new)):
+            new.append(controller.name)
+        if plugin is None:
+            daemons.ended(self.control_plane, "device-plugin")
+        elif daemons.started(self.control_plane, self._device_plugin(plugin)):
+            new.append("device-plugin")
+        return new
+
+    @property
+    def _build(self) -> Any:
+        build = self.control_plane.binaries.karpenter
+        assert build is not None, "a cloud was asked for without Karpenter's build"
+        return build
+
+    def _aws(self, ports: Mapping[str, int]) -> Daemon:
+        made = json.dumps(dataclasses.asdict(account.account_of(self.plan, karpenter.cluster_of(self.release))))
+        # Named by its contents: another account is another command line, which is started anew.
+        file = self.control_plane.directory / f"account-{hashlib.sha256(made.encode()).hexdigest()[:8]}.json"
+        file.write_text(made)
+        return daemons.python(
+            "aws",
+            "sandbox.aws.server",
+            str(file),
+            str(self._build),
+            str(ports["aws"]),
+            ready=lambda: _answers(ports["aws"], server.READY),
+        )
+
+    def _karpenter(self, ports: Mapping[str, int]) -> Daemon:
+        environment = karpenter.from_values(self.release) | karpenter.of_the_sandbox(
+            self.control_plane.kubeconfig,
+            self.control_plane.certificate_authority,
+            self.control_plane.address,
+            f"http://{LOOPBACK}:{ports['aws']}",
+            account.region_of(self.plan),
+            ports,
+        )
+        return Daemon(
+            "karpenter",
+            self._build / "karpenter",
+            (),
+            environment,
+            ready=lambda: _answers(ports["health"], "/readyz"),
+        )
+
+    def _device_plugin(self, plugin: Release) -> Daemon:
+        offer = json.dumps(dataclasses.asdict(device_plugin.offer_of(plugin)))
+        kubeconfig = str(self.control_plane.kubeconfig)
+        return daemons.python("device-plugin", "sandbox.aws.device_plugin", kubeconfig, offer, ready=lambda: True)
+
+
+def cloud_of(plan: Plan, control_plane: ControlPlane) -> Cloud | None:
+    """The cloud of a stack; None for one without Karpenter."""
+    release = karpenter.release_of(plan)
+    return Cloud(plan, control_plane, release) if release else None
+
+
+def _answers(port: int, path: str) -> bool:
+    """Whether a server on loopback says that it is ready."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
