@@ -121,25 +121,6 @@ RECIPE = Recipe(
 )
 """How BINARIES are built: the pinned module in tools/, the official release's version stamps."""
 
-_PROVIDER = "github.com/aws/karpenter-provider-aws"
-
-KARPENTER = Recipe(
-    module=Path(__file__).parent / "tools" / "karpenter",
-    # Measured as above, after those: on its own, with an empty build cache.
-    binaries=(Binary("karpenter", f"{_PROVIDER}/kwok", 100),),
-    files=(
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeoverlays.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
-        SourceFile(_PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
-    ),
-    # Metrics and health on loopback: Karpenter has no setting for the address, and would listen on every interface.
-    edits=(Edit(SourceFile("sigs.k8s.io/karpenter", "pkg/operator/operator.go"), 'Sprintf(":%d"', 'Sprintf("127.0.0.1:%d"'),),
-)
-"""Karpenter, for stacks on EKS only: the AWS provider over simulated instances, its CRDs, and its list of prices."""
-
 # GOTOOLCHAIN=local: go must not fetch another go. CGO_ENABLED=0: the same result with and without a C
 # compiler. GOWORK=off: a workspace above this checkout does not change the pins.
 _GO_SETTINGS: Mapping[str, str] = {
@@ -160,8 +141,6 @@ class Binaries:
 
     directory: Path
     downloads: bool = False
-    karpenter: Path | None = None
-    """Where Karpenter and the files of its recipe are; None when nobody asked for it."""
 
     def path(self, name: str) -> Path:
         """The file of the program called `name` in BINARIES."""
@@ -178,19 +157,17 @@ def download_directory() -> Path:
     return cache_directory() / "downloads"
 
 
-def find(source: str | None = None, console: Console | None = None, *, karpenter: bool = False) -> Binaries:
+def find(source: str | None = None, console: Console | None = None) -> Binaries:
     """The binaries from `source`: None or "build" builds what is missing, "download" builds kwokctl alone and
-    leaves the rest to kwokctl, anything else is a directory that holds them all. With `karpenter` that too; it is
-    built even for "download", because nobody releases this build of it.
+    leaves the rest to kwokctl, anything else is a directory that holds them all.
 
     `console` is where progress goes, stderr by default. Raises SandboxError.
     """
-    if source not in (None, "build", "download"):
-        directory = Path(str(source))
-        return Binaries(given(directory), karpenter=given(directory, KARPENTER) if karpenter else None)
-    downloads = source == "download"
-    control_plane = build(console, only=("kwokctl",)) if downloads else build(console)
-    return Binaries(control_plane, downloads, build(console, recipe=KARPENTER) if karpenter else None)
+    if source is None or source == "build":
+        return Binaries(build(console))
+    if source == "download":
+        return Binaries(build(console, only=("kwokctl",)), downloads=True)
+    return Binaries(given(Path(source)))
 
 
 def given(directory: Path, recipe: Recipe = RECIPE) -> Path:

@@ -8,6 +8,7 @@ import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fleet.plan import Plan, Release
@@ -15,6 +16,7 @@ from sandbox import daemons
 from sandbox.aws import account, device_plugin, karpenter, server
 from sandbox.control_plane import LOOPBACK, ControlPlane
 from sandbox.daemons import Daemon
+from sandbox.errors import SandboxError
 
 _PORTS = ("aws", "metrics", "health")
 
@@ -25,6 +27,8 @@ class Cloud:
 
     plan: Plan
     control_plane: ControlPlane
+    build: Path
+    """Directory with Karpenter and the files of its module."""
     release: Release
     """Karpenter's."""
 
@@ -32,7 +36,7 @@ class Cloud:
         """Objects that charts would bring, and that something here depends on."""
         plugin = device_plugin.release_of(self.plan)
         return [
-            *karpenter.definitions(self._build),
+            *karpenter.definitions(self.build),
             *([device_plugin.daemon_set(plugin)] if plugin else []),
         ]
 
@@ -54,12 +58,6 @@ class Cloud:
             new.append("device-plugin")
         return new
 
-    @property
-    def _build(self) -> Any:
-        build = self.control_plane.binaries.karpenter
-        assert build is not None, "a cloud was asked for without Karpenter's build"
-        return build
-
     def _aws(self, ports: Mapping[str, int]) -> Daemon:
         made = json.dumps(dataclasses.asdict(account.account_of(self.plan, karpenter.cluster_of(self.release))))
         # Named by its contents: another account is another command line, which is started anew.
@@ -69,7 +67,7 @@ class Cloud:
             "aws",
             "sandbox.aws.server",
             str(file),
-            str(self._build),
+            str(self.build),
             str(ports["aws"]),
             ready=lambda: _answers(ports["aws"], server.READY),
         )
@@ -85,7 +83,7 @@ class Cloud:
         )
         return Daemon(
             "karpenter",
-            self._build / "karpenter",
+            self.build / "karpenter",
             (),
             environment,
             ready=lambda: _answers(ports["health"], "/readyz"),
@@ -97,10 +95,12 @@ class Cloud:
         return daemons.python("device-plugin", "sandbox.aws.device_plugin", kubeconfig, offer, ready=lambda: True)
 
 
-def cloud_of(plan: Plan, control_plane: ControlPlane) -> Cloud | None:
-    """The cloud of a stack; None for one without Karpenter."""
+def cloud_of(plan: Plan, control_plane: ControlPlane, build: Path) -> Cloud:
+    """The cloud of a stack. Raises SandboxError for one without Karpenter."""
     release = karpenter.release_of(plan)
-    return Cloud(plan, control_plane, release) if release else None
+    if release is None:
+        raise SandboxError(f"{plan.stack}: no Karpenter among its releases, and nothing else starts instances here")
+    return Cloud(plan, control_plane, build, release)
 
 
 def _answers(port: int, path: str) -> bool:
