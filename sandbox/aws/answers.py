@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from xml.etree import ElementTree
 
-EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+_EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 _PUBLISHED = ("/aws/service/eks/optimized-ami/", "/aws/service/bottlerocket/")
 
 Parameters = Mapping[str, list[str]]
@@ -86,10 +86,10 @@ class Answers:
         """moto's own answer, which has every type in every zone, with other prices."""
         body = b"".join(self._moto(environ, lambda *_: lambda _data: None))
         root = ElementTree.fromstring(body)
-        history = root.find(f"{{{EC2_NAMESPACE}}}spotPriceHistorySet")
+        history = root.find("{*}spotPriceHistorySet")
         for item in list(history if history is not None else ()):
-            kind = item.findtext(f"{{{EC2_NAMESPACE}}}instanceType", "")
-            price = item.find(f"{{{EC2_NAMESPACE}}}spotPrice")
+            kind = item.findtext("{*}instanceType", "")
+            price = item.find("{*}spotPrice")
             if kind in self._prices and price is not None:
                 price.text = f"{self._prices[kind]:.6f}"
             elif history is not None:
@@ -122,7 +122,7 @@ def _image(image: str, parameter: str) -> Mapping[str, str]:
 
 def _listed(action: str, name: str, *items: Mapping[str, str]) -> bytes:
     """An answer of EC2: one list of flat items."""
-    root = ElementTree.Element(f"{action}Response", xmlns=EC2_NAMESPACE)
+    root = ElementTree.Element(f"{action}Response", xmlns=_EC2_NAMESPACE)
     ElementTree.SubElement(root, "requestId").text = "00000000-0000-0000-0000-000000000000"
     found = ElementTree.SubElement(root, name)
     for item in items:
