@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from fleet.findings import Report
-    from sandbox.report import State
+    from sandbox.state import State
 
 OK, FINDINGS, INVALID, BROKEN = 0, 1, 2, 3
 """Exit codes: nothing to say, findings, invalid input, a fault of the program itself."""
@@ -221,8 +221,10 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _sandbox_build(_root: pathlib.Path, _arguments: argparse.Namespace) -> int:
     from sandbox import binaries
+    from sandbox.aws import build
 
     print(f"the control plane's binaries are in {binaries.find().directory}")
+    print(f"Karpenter, for stacks on EKS, is in {build.find()}")
     return OK
 
 

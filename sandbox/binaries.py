@@ -294,7 +294,7 @@ def _build_one(
 
 def _source(go: Path, file: SourceFile, recipe: Recipe, environment: Mapping[str, str]) -> Path:
     """Where go keeps a file of a module. Raises SandboxError when it is not there."""
-    command = [go, "list", "-m", "-f", "{{.Dir}}", file.module]
+    command: list[str | Path] = [go, "list", "-m", "-f", "{{.Dir}}", file.module]
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=recipe.module, check=False)
     path = Path(answer.stdout.strip()) / file.path
     if answer.returncode != 0 or not path.is_file():
@@ -310,8 +310,8 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str, str]) -> None:
-    """Copies of the modules that are edited, and a go.mod that names them. Raises SandboxError for an edit that does not
-    apply."""
+    """Copies of the modules that are edited, and a go.mod that names them. Raises SandboxError for an edit that
+    does not apply."""
     edited = root / "edited"
     shutil.rmtree(edited, ignore_errors=True)
     edited.mkdir()

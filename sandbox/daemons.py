@@ -92,6 +92,12 @@ def alive(control_plane: ControlPlane) -> set[str]:
     return set(processes.started_from(_programs(control_plane)).values())
 
 
+def program(control_plane: ControlPlane, name: str) -> Path | None:
+    """The file that a daemon was started from; None for one that was not."""
+    link = _programs(control_plane) / name
+    return link.resolve() if link.exists() else None
+
+
 def _programs(control_plane: ControlPlane) -> Path:
     return control_plane.directory / "daemons"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,20 @@ from typing import Any
 
 from fleet.plan import Plan, revealed
 from fleet.stack import STAND_IN, Stack
-from sandbox import arc_stand_in, binaries, job_driver, nodes, objects, report
+from sandbox import arc_stand_in, binaries, job_driver, nodes, objects, state
+from sandbox.aws import build, observation, prices
+from sandbox.aws.cloud import cloud_of, running_build
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
 from sandbox.rehearsal import Rehearsal, require_cli
+from sandbox.state import Look, State
 from stacks.settings import ExistingSecretCredentials, Settings
 
 PATIENCE = 60.0
 """Seconds that runner pods get to run or to be refused before the table is printed as it is."""
+
+PATIENCE_FOR_INSTANCES = 120.0
+"""The same where instances have to be started first, which takes half a minute."""
 
 _REHEARSAL = "-rehearsal"
 
@@ -27,7 +34,7 @@ _REHEARSAL = "-rehearsal"
 class Outcome:
     """What an `up` came to."""
 
-    state: report.State
+    state: State
     """What runs."""
     jobs: Mapping[str, int]
     """Jobs by label."""
@@ -39,13 +46,21 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Out
     """Brings the stack up, or up to date. Safe to interrupt at any point and to call again. Raises SandboxError."""
     mix = job_driver.job_mix(jobs, stack.settings)
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source))
+    karpenter = build.find(source) if on_eks(stack) else None
     change = control_plane.up()
+    cloud = cloud_of(plan, control_plane, karpenter) if karpenter else None
     wanted = [*surroundings(stack, plan), *own_objects(plan), *job_driver.runner_jobs(plan.releases(), mix)]
+    if cloud:
+        # Karpenter looks for its own kinds when it starts.
+        objects.apply(control_plane.kubeconfig, cloud.definitions(), stack.name)
+        cloud.start()
+        wanted += [*cloud.definitions(), *cloud.played_objects()]
     return _applied(stack, plan, control_plane, change, wanted, mix)
 
 
 def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
     """Brings the stack up through a real `pulumi up`, in a sandbox apart from that of `up`. Raises SandboxError."""
+    refuse_eks(stack)
     require_cli()
     mix = job_driver.job_mix(jobs, stack.settings)
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.find(source)))
@@ -58,6 +73,20 @@ def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) 
             rehearsal.pulumi("up", "--yes", "--skip-preview")
         wanted = [*surrounding, *job_driver.runner_jobs(plan.releases(), mix)]
         return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)
+
+
+def on_eks(stack: Stack) -> bool:
+    """Whether the stack's nodes are instances that Karpenter starts."""
+    return stack.settings.cluster.kind == "eks"
+
+
+def refuse_eks(stack: Stack) -> None:
+    """Raises SandboxError for a stack that the engine would need AWS for."""
+    if on_eks(stack):
+        raise SandboxError(
+            f"{stack.name}: `pulumi up` would make the cluster itself, and there is no EKS on this machine; leave out "
+            "--engine"
+        )
 
 
 def rehearsal_control_plane(stack: Stack, programs: binaries.Binaries) -> ControlPlane:
@@ -79,8 +108,10 @@ def _applied(
     applied = objects.apply(control_plane.kubeconfig, wanted, stack.name)
     _remember(control_plane, mix)
     counts = job_driver.runner_counts(plan.releases(), mix)
-    state = report.settled(control_plane.kubeconfig, counts, node_count(stack), PATIENCE)
-    return Outcome(state, mix, _what_changed(change, applied, len(removed)))
+    patience = PATIENCE_FOR_INSTANCES if on_eks(stack) else PATIENCE
+    look = looker(stack, control_plane)
+    settled = state.settled(control_plane.kubeconfig, look, counts, node_count(stack), patience)
+    return Outcome(settled, mix, _what_changed(change, applied, len(removed)))
 
 
 def surroundings(stack: Stack, plan: Plan) -> list[dict[str, Any]]:
@@ -108,15 +139,23 @@ def own_objects(plan: Plan) -> list[dict[str, Any]]:
     return [revealed(manifest) for manifest in plan.objects()]
 
 
+def looker(stack: Stack, control_plane: ControlPlane) -> Look:
+    """How the sandbox of the stack is looked at."""
+    if not on_eks(stack):
+        return state.on_own_nodes
+    known = prices.on_demand(running_build(control_plane))
+    return functools.partial(observation.with_karpenter, prices=known)
+
+
 def node_count(stack: Stack) -> int:
-    """Nodes that the stack declares."""
+    """Nodes that the stack declares, and does not leave to Karpenter."""
     return len(nodes.nodes(stack.settings))
 
 
-def status(stack: Stack) -> tuple[report.State, dict[str, int]]:
+def status(stack: Stack) -> tuple[State, dict[str, int]]:
     """What runs now, and the jobs by label. Raises SandboxError when the sandbox is not up."""
     control_plane = running(stack)
-    return report.observe(control_plane.kubeconfig), _remembered(control_plane)
+    return state.observe(control_plane.kubeconfig, looker(stack, control_plane)), _remembered(control_plane)
 
 
 def running(stack: Stack) -> ControlPlane:
@@ -138,6 +177,7 @@ def down(root: pathlib.Path, stack: str) -> bool:
 
 def destroy(stack: Stack) -> bool:
     """A real `pulumi destroy` of what `rehearse` brought up, then `down`. Raises SandboxError."""
+    refuse_eks(stack)
     require_cli()
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.Binaries(binaries.build_directory())))
     with rehearsal.alone():

@@ -40,7 +40,9 @@ class Answers:
             "AmazonSSM.GetParameter": self._parameter,
         }
         self._ec2: Mapping[str, Callable[[Parameters, WSGIEnvironment], bytes | None]] = {
-            "DescribeCapacityReservations": lambda *_: _listed("DescribeCapacityReservations", "capacityReservationSet"),
+            "DescribeCapacityReservations": lambda *_: _listed(
+                "DescribeCapacityReservations", "capacityReservationSet"
+            ),
             "DescribePlacementGroups": lambda *_: _listed("DescribePlacementGroups", "placementGroupSet"),
             "DescribeImages": self._described_images,
             "DescribeSpotPriceHistory": self._spot_prices,

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet.plan import Plan, Release
 from sandbox import daemons
-from sandbox.aws import account, device_plugin, karpenter, server
+from sandbox.aws import account, device_plugin, karpenter, server, system_nodes
 from sandbox.control_plane import LOOPBACK, ControlPlane
 from sandbox.daemons import Daemon
 from sandbox.errors import SandboxError
@@ -32,13 +32,15 @@ class Cloud:
     release: Release
     """Karpenter's."""
 
+    def definitions(self) -> list[dict[str, Any]]:
+        """Karpenter's CRDs, as its other chart would bring them."""
+        return karpenter.definitions(self.build)
+
     def played_objects(self) -> list[dict[str, Any]]:
-        """Objects that charts would bring, and that something here depends on."""
+        """Nodes that EKS would start, and what a chart would bring that GPUs depend on."""
         plugin = device_plugin.release_of(self.plan)
-        return [
-            *karpenter.definitions(self.build),
-            *([device_plugin.daemon_set(plugin)] if plugin else []),
-        ]
+        nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
+        return [*nodes, *([device_plugin.daemon_set(plugin)] if plugin else [])]
 
     def start(self) -> list[str]:
         """Has everything running; returns the names of what had to be started. Karpenter's CRDs have to be there.
@@ -101,6 +103,14 @@ def cloud_of(plan: Plan, control_plane: ControlPlane, build: Path) -> Cloud:
     if release is None:
         raise SandboxError(f"{plan.stack}: no Karpenter among its releases, and nothing else starts instances here")
     return Cloud(plan, control_plane, build, release)
+
+
+def running_build(control_plane: ControlPlane) -> Path:
+    """The directory with the Karpenter that runs. Raises SandboxError when none does."""
+    program = daemons.program(control_plane, "karpenter")
+    if program is None:
+        raise SandboxError(f"cluster {control_plane.name}: no Karpenter runs; bring it up again: gpufleet sandbox up")
+    return program.parent
 
 
 def _answers(port: int, path: str) -> bool:

@@ -20,9 +20,10 @@ from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from sandbox.aws.account import Account, make
+from sandbox.aws.account import Account
 from sandbox.aws.answers import Answers
 from sandbox.aws.prices import on_demand
+from sandbox.aws.seeding import make
 
 READY = "/ready"
 _SEED = 1
