@@ -60,7 +60,8 @@ def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) 
             str(mix.get(label, 0)),
             str(pods.running),
             f"[yellow]{pods.pending}[/]" if pods.pending else "0",
-            "\n".join(pods.reasons),
+            # Not as markup: Karpenter writes lists in brackets.
+            Text("\n".join(pods.reasons)),
         )
     return made
 
@@ -69,7 +70,7 @@ def _others_table(state: State, plan: Plan, installed: bool) -> Table:
     made = table("also", "", left=("also", ""))
     for name, pods in sorted(state.cloud.deployments.items()) if state.cloud else ():
         there = f"{pods.running} of {pods.running + pods.pending} pods running"
-        made.add_row(f"Deployment {name}", "\n".join([there, *pods.reasons]))
+        made.add_row(f"Deployment {name}", Text("\n".join([there, *pods.reasons])))
     for name, (ready, desired) in sorted(state.daemon_sets.items()):
         made.add_row(f"DaemonSet {name}", f"{ready} of {desired} pods ready")
     for release in plan.releases():

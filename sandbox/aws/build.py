@@ -39,8 +39,8 @@ _CHEAPEST_TEMPLATE = Edit(
 		})
 """,
 )
-"""The instance type that is started is the cheapest of all that Karpenter names, as EC2 does it. The simulated EC2 looks
-into the first launch template only, and which that is, is chance: there is one for each number of pods that nodes
+"""The instance type that is started is the cheapest of all that Karpenter names, as EC2 does it. The simulated EC2
+looks into the first launch template only, and which that is, is chance: there is one for each number of pods that nodes
 take, so that now g4dn and now g5 would be started."""
 
 KARPENTER = Recipe(

@@ -42,23 +42,15 @@ class Cloud:
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
         return [*nodes, *([device_plugin.daemon_set(plugin)] if plugin else [])]
 
-    def start(self) -> list[str]:
-        """Has everything running; returns the names of what had to be started. Karpenter's CRDs have to be there.
-        Raises SandboxError."""
-        plugin = device_plugin.release_of(self.plan)
+    def start(self) -> None:
+        """Has everything running. Karpenter's CRDs have to be there. Raises SandboxError."""
         with self.control_plane.locked():
             ports = daemons.ports(self.control_plane, _PORTS)
-        aws = self._aws(ports)
-        new = [aws.name] if daemons.started(self.control_plane, aws) else []
-        # With an account that is new, Karpenter asks for everything anew.
-        controller = self._karpenter(ports)
-        if daemons.started(self.control_plane, controller, anew=bool(new)):
-            new.append(controller.name)
-        if plugin is None:
-            daemons.ended(self.control_plane, "device-plugin")
-        elif daemons.started(self.control_plane, self._device_plugin(plugin)):
-            new.append("device-plugin")
-        return new
+        aws, controller, kubelets = self._aws(ports), self._karpenter(ports), self._kubelets()
+        new = daemons.started(self.control_plane, aws)
+        # With an account that is new, Karpenter has to ask for everything anew.
+        daemons.started(self.control_plane, controller, anew=new)
+        daemons.started(self.control_plane, kubelets)
 
     def _aws(self, ports: Mapping[str, int]) -> Daemon:
         made = json.dumps(dataclasses.asdict(account.account_of(self.plan, karpenter.cluster_of(self.release))))
@@ -91,10 +83,12 @@ class Cloud:
             ready=lambda: _answers(ports["health"], "/readyz"),
         )
 
-    def _device_plugin(self, plugin: Release) -> Daemon:
-        offer = json.dumps(dataclasses.asdict(device_plugin.offer_of(plugin)))
-        kubeconfig = str(self.control_plane.kubeconfig)
-        return daemons.python("device-plugin", "sandbox.aws.device_plugin", kubeconfig, offer, ready=lambda: True)
+    def _kubelets(self) -> Daemon:
+        plugin = device_plugin.release_of(self.plan)
+        offer = device_plugin.offer_of(plugin) if plugin else None
+        arguments = [str(self.control_plane.kubeconfig)]
+        arguments += [offer.resource, str(offer.replicas)] if offer else []
+        return daemons.python("kubelets", "sandbox.aws.kubelets", *arguments, ready=lambda: True)
 
 
 def cloud_of(plan: Plan, control_plane: ControlPlane, build: Path) -> Cloud:

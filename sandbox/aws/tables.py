@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from rich.table import Table
+from rich.text import Text
 
 from sandbox.aws.prices import REGION
 from sandbox.state import CloudState, NodeState, PoolState, State
@@ -47,7 +48,7 @@ def pools_table(cloud: CloudState) -> Table:
     """Every node pool of Karpenter's."""
     made = table("pool", "nodes", "of its limits", "", left=("pool", "of its limits", ""))
     for name, pool in sorted(cloud.pools.items()):
-        made.add_row(name, str(pool.nodes), ", ".join(_limits(pool)), f"[red]{pool.why_not}[/]" if pool.why_not else "")
+        made.add_row(name, str(pool.nodes), ", ".join(_limits(pool)), Text(pool.why_not, style="red"))
     return made
 
 
