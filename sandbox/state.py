@@ -146,6 +146,9 @@ REFUSAL_STANDS = 5.0
 """Seconds that a refusal of the scheduler has to stand before it is believed. A pod that is made before its node is
 ready is refused at first; once the node is, the scheduler tries again within a second or two."""
 
+REFUSAL_OF_KARPENTER_STANDS = 20.0
+"""The same for Karpenter. It tries again every 10 seconds, and refuses everything until it knows its instance types."""
+
 
 def settled(kubeconfig: pathlib.Path, look: Look, wanted: Mapping[str, int], nodes: int, patience: float) -> State:
     """The state once every wanted runner pod runs, or has been refused for good, and nodes and DaemonSets are complete;
@@ -154,7 +157,8 @@ def settled(kubeconfig: pathlib.Path, look: Look, wanted: Mapping[str, int], nod
     with listing(kubeconfig) as listed:
         state, since = look(listed), time.monotonic()
         while time.monotonic() < deadline:
-            stands = not state.waits or time.monotonic() - since > REFUSAL_STANDS
+            long = REFUSAL_OF_KARPENTER_STANDS if state.cloud else REFUSAL_STANDS
+            stands = not state.waits or time.monotonic() - since > long
             if stands and _is_complete(state, wanted, nodes):
                 break
             time.sleep(0.2)

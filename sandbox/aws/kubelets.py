@@ -1,8 +1,8 @@
 """Kubelets, played: what the nodes that Karpenter has started say they have.
 
-The simulated EC2 registers every node with the disk, the pods and the reserved amounts of a node class without settings.
-A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim: here the node says the
-same. And it has GPUs once a device plugin has registered, not before.
+The simulated EC2 registers every node with the disk, the pods and the reserved amounts of a node class without
+settings, and with GPUs. A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim:
+here the node says the same. And it has GPUs once a device plugin has registered, not before.
 
     python -m sandbox.aws.kubelets KUBECONFIG [RESOURCE REPLICAS]
 """
@@ -22,6 +22,10 @@ from kubernetes.client.exceptions import ApiException
 
 from sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
 
+STARTED = "gpufleet.dev/kubelet"
+"""Annotation of a node whose kubelet has said what the node has: kwok makes none of Karpenter's ready without it
+(sandbox/stages.yaml)."""
+
 _GPUS_LABEL = "karpenter.k8s.aws/instance-gpu-count"
 """Label that Karpenter gives to a node with the number of its GPUs. A plugin asks the driver."""
 _POOL_LABEL = "karpenter.sh/nodepool"
@@ -29,48 +33,43 @@ _DELAY = datetime.timedelta(seconds=1)
 """From a plugin that runs to GPUs that can be asked for."""
 _INTERVAL = 0.3
 
-Amounts = dict[str, dict[str, str]]
-"""Of `capacity` and of `allocatable`, by resource."""
-
 
 def report(api: client.ApiClient, offer: Offer | None) -> None:
-    """One round: every node whose status is not what it should be."""
+    """One round: nodes that are new, and nodes on which a plugin is."""
     core = client.CoreV1Api(api)
     nodes = core.list_node(label_selector=_POOL_LABEL).items
-    if not nodes:
-        return
-    claims: Any = client.CustomObjectsApi(api).list_cluster_custom_object("karpenter.sh", "v1", "nodeclaims")
-    of_nodes = {claim.get("status", {}).get("nodeName"): claim["status"] for claim in claims["items"]}
-    pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items if offer else []
-    with_plugin = {pod.spec.node_name for pod in pods if _has_started(pod)}
-    for node in nodes:
-        wanted = _own(of_nodes.get(node.metadata.name, {}))
-        if offer and node.metadata.name in with_plugin:
-            _add_gpus(wanted, node.metadata.labels, offer)
-        missing = _missing(wanted, node.status)
-        if missing:
-            core.patch_node_status(node.metadata.name, {"status": missing})
+    new = [node for node in nodes if STARTED not in (node.metadata.annotations or {})]
+    if new:
+        found: Any = client.CustomObjectsApi(api).list_cluster_custom_object("karpenter.sh", "v1", "nodeclaims")
+        claims = {claim["status"]["providerID"]: claim for claim in found["items"] if "providerID" in claim["status"]}
+        for node in new:
+            if claim := claims.get(node.spec.provider_id):
+                _start(core, node, claim["status"])
+    if nodes and offer:
+        pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items
+        there = {pod.spec.node_name for pod in pods if _has_started(pod)}
+        for node in nodes:
+            if node.metadata.name in there:
+                _offer(core, node, offer)
 
 
-def _own(claim: Mapping[str, Any]) -> Amounts:
-    """What a kubelet finds by itself: everything but devices."""
-    return {
-        part: {resource: amount for resource, amount in claim.get(part, {}).items() if "/" not in resource}
-        for part in ("capacity", "allocatable")
+def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
+    """A kubelet that has just started: it knows what it finds by itself, and of no device."""
+    amounts = {
+        part: dict.fromkeys(there or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
+        for part, there in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
     }
+    core.patch_node_status(node.metadata.name, {"status": amounts})
+    core.patch_node(node.metadata.name, {"metadata": {"annotations": {STARTED: "started"}}})
 
 
-def _add_gpus(wanted: Amounts, labels: Mapping[str, str], offer: Offer) -> None:
-    if physical := int(labels.get(_GPUS_LABEL, 0)):
-        for amounts in wanted.values():
-            amounts[offer.resource] = str(physical * offer.replicas)
-
-
-def _missing(wanted: Amounts, status: Any) -> Amounts:
-    """Of the wanted amounts those that are not there."""
-    parts = {"capacity": status.capacity or {}, "allocatable": status.allocatable or {}}
-    missing = {part: dict(wanted[part].items() - there.items()) for part, there in parts.items()}
-    return {part: amounts for part, amounts in missing.items() if amounts}
+def _offer(core: client.CoreV1Api, node: Any, offer: Offer) -> None:
+    """A plugin that has registered: its devices are the node's."""
+    devices = str(int(node.metadata.labels.get(_GPUS_LABEL, 0)) * offer.replicas)
+    there = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
+    if there != [devices, devices]:
+        amount = {offer.resource: devices}
+        core.patch_node_status(node.metadata.name, {"status": {"capacity": amount, "allocatable": amount}})
 
 
 def _has_started(pod: Any) -> bool:
