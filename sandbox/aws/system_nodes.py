@@ -27,7 +27,7 @@ def _nodes(group: Resource, region: str) -> Iterator[dict[str, Any]]:
     kind = instance_types()[inputs["instanceTypes"][0]]
     zones = sorted(zone for zone in zones_of(kind) if zone.startswith(region)) or [f"{region}a"]
     # Before the kubelet keeps some for itself: nothing here depends on how much that is.
-    amounts = {"cpu": str(kind.cpus), "memory": f"{kind.memory}Mi", "pods": str(kind.pods)}
+    amounts = {"cpu": str(kind.cpus), "memory": _memory(kind.memory), "pods": str(kind.pods)}
     for number in range(1, inputs["scalingConfig"]["desiredSize"] + 1):
         zone = zones[(number - 1) % len(zones)]
         name = f"{group.name}-{number}"
@@ -49,6 +49,11 @@ def _nodes(group: Resource, region: str) -> Iterator[dict[str, Any]]:
             "spec": {"taints": [_taint(taint) for taint in inputs.get("taints", [])]} if inputs.get("taints") else {},
             "status": {"capacity": amounts, "allocatable": amounts},
         }
+
+
+def _memory(mebibytes: int) -> str:
+    """As the API server writes it: another way of writing would be a change each time."""
+    return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
 
 
 def _taint(taint: Mapping[str, str]) -> dict[str, str]:
