@@ -9,7 +9,7 @@ from rich.console import Console
 from sandbox import binaries
 from sandbox.binaries import Binary, Edit, Recipe, SourceFile
 
-_PROVIDER = "github.com/aws/karpenter-provider-aws"
+PROVIDER = "github.com/aws/karpenter-provider-aws"
 _CORE = "sigs.k8s.io/karpenter"
 
 _ON_LOOPBACK = Edit(
@@ -20,7 +20,7 @@ _ON_LOOPBACK = Edit(
 """Metrics and health: Karpenter has no setting for the address, and would listen on every interface."""
 
 _CHEAPEST_TEMPLATE = Edit(
-    SourceFile(_PROVIDER, "kwok/ec2/ec2.go"),
+    SourceFile(PROVIDER, "kwok/ec2/ec2.go"),
     "\t\tltConfig := input.LaunchTemplateConfigs[0]\n",
     """\
 		lowest := func(config ec2types.FleetLaunchTemplateConfigRequest) float64 {
@@ -46,14 +46,14 @@ take, so that now g4dn and now g5 would be started."""
 KARPENTER = Recipe(
     module=Path(__file__).parents[1] / "tools" / "karpenter",
     # Seconds: measured as in sandbox/binaries.py, by itself.
-    binaries=(Binary("karpenter", f"{_PROVIDER}/kwok", 100),),
+    binaries=(Binary("karpenter", f"{PROVIDER}/kwok", 100),),
     files=(
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodeoverlays.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
-        SourceFile(_PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
-        SourceFile(_PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
+        SourceFile(PROVIDER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
+        SourceFile(PROVIDER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
+        SourceFile(PROVIDER, "pkg/apis/crds/karpenter.sh_nodeoverlays.yaml"),
+        SourceFile(PROVIDER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
+        SourceFile(PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
+        SourceFile(PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
     ),
     # Neither touches what Karpenter decides.
     edits=(_ON_LOOPBACK, _CHEAPEST_TEMPLATE),

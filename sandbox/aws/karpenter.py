@@ -21,7 +21,7 @@ CREDENTIALS = {
 }
 """No credentials of anybody's, and no looking for any."""
 
-_SETTINGS = {
+SETTINGS = {
     "batchMaxDuration": "BATCH_MAX_DURATION",
     "batchIdleDuration": "BATCH_IDLE_DURATION",
     "preferencePolicy": "PREFERENCE_POLICY",
@@ -66,7 +66,7 @@ def from_values(release: Release) -> dict[str, str]:
     environment = {
         "KARPENTER_SERVICE": release.name,
         "SYSTEM_NAMESPACE": release.namespace,
-        **{variable: _text(settings[key]) for key, variable in _SETTINGS.items() if _said(settings.get(key))},
+        **{variable: _text(settings[key]) for key, variable in SETTINGS.items() if _said(settings.get(key))},
         **dict(_resources(values.get("controller", {}).get("resources", {}))),
     }
     if gates:
