@@ -233,7 +233,7 @@ def _build_missing(missing: list[Binary], root: Path, recipe: Recipe, console: C
     environment = {key: value for key, value in os.environ.items() if key not in _GO_UNSET} | dict(_GO_SETTINGS)
     with _display(missing, console) as display:
         display.now("Go modules", 0)
-        _load_sources(go, missing, root, recipe, environment, display)
+        _load_sources(go, missing or list(recipe.binaries), root, recipe, environment, display)
         for file in recipe.files:
             _copy(_source(go, file, recipe, environment), root / "bin" / file.name)
         if recipe.edits:
@@ -315,8 +315,8 @@ def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str
     edited = root / "edited"
     shutil.rmtree(edited, ignore_errors=True)
     edited.mkdir()
-    for name in ("go.mod", "go.sum"):
-        (edited / name).write_bytes((recipe.module / name).read_bytes())
+    for file in recipe.module.glob("go.*"):
+        shutil.copyfile(file, edited / file.name)
     for edit in recipe.edits:
         module = edited / edit.file.module.replace("/", "_")
         source = _source(go, edit.file, recipe, environment)

@@ -19,6 +19,8 @@ from sandbox.control_plane import ControlPlane, free_ports, is_free
 from sandbox.errors import SandboxError
 
 _PATIENCE = 120.0
+_ROOT = Path(__file__).resolve().parents[1]
+"""The checkout that this module is in."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class Daemon:
 
 def python(name: str, module: str, *arguments: str, ready: Callable[[], bool]) -> Daemon:
     """A module of ours as a daemon, in the Python that runs now."""
-    # The link to Python in the sandbox's directory hides the virtual environment, so that its folders are named.
-    environment = {"PYTHONPATH": ":".join(each for each in sys.path if each), "PYTHONUNBUFFERED": "1"}
+    # The link to Python in the sandbox's directory hides the virtual environment, so that its folders are named; this
+    # command's own are left out, or it would be another daemon when it is another command that starts it.
+    folders = [str(_ROOT), *(each for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))]
+    environment = {"PYTHONPATH": ":".join(folders), "PYTHONUNBUFFERED": "1"}
     return Daemon(name, Path(sys.executable), ("-m", module, *arguments), environment, ready)
 
 

@@ -55,7 +55,11 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Out
         objects.apply(control_plane.kubeconfig, cloud.definitions(), stack.name)
         cloud.start()
         wanted += [*cloud.definitions(), *cloud.played_objects()]
-    return _applied(stack, plan, control_plane, change, wanted, mix)
+    outcome = _applied(stack, plan, control_plane, change, wanted, mix)
+    if cloud:
+        # A Karpenter that has ended meanwhile starts nothing, and nobody would say why.
+        running_build(control_plane)
+    return outcome
 
 
 def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:

@@ -100,10 +100,15 @@ def cloud_of(plan: Plan, control_plane: ControlPlane, build: Path) -> Cloud:
 
 
 def running_build(control_plane: ControlPlane) -> Path:
-    """The directory with the Karpenter that runs. Raises SandboxError when none does."""
+    """The directory with the Karpenter that runs. Raises SandboxError when something beside the control plane does not
+    run."""
     program = daemons.program(control_plane, "karpenter")
-    if program is None:
-        raise SandboxError(f"cluster {control_plane.name}: no Karpenter runs; bring it up again: gpufleet sandbox up")
+    ended = {"aws", "karpenter", "kubelets"} - daemons.alive(control_plane)
+    if program is None or ended:
+        raise SandboxError(
+            f"cluster {control_plane.name}: {', '.join(sorted(ended))} not running (logs: {control_plane.directory}); "
+            "bring it up again: gpufleet sandbox up"
+        )
     return program.parent
 
 

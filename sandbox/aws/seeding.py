@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
+from moto.moto_api._internal import mock_random
 
 from sandbox.aws.account import TYPES, Account
 
@@ -42,20 +43,19 @@ def make(account: Account, endpoint: str) -> None:
     """Makes the account at an endpoint, which holds nothing yet."""
     making = _Making(account, endpoint)
     for resource in account.resources:
+        # moto draws ids from this: a resource has the same id each time, whatever else there is, and Karpenter sees no
+        # drift after a restart.
+        mock_random.seed(resource["urn"])
         making.ids[resource["urn"]] = _MAKERS[resource["type"]](making, resource)
-    _complete(making)
+    _make_cluster(making)
 
 
-def _complete(making: _Making) -> None:
-    """What is there before the stack or beside it: the cluster, where the program makes it in a way of its own."""
-    eks = making.client("eks")
-    if making.account.cluster in eks.list_clusters()["clusters"]:
-        return
-    subnets = [made for made in making.ids.values() if made.startswith("subnet-")]
-    eks.create_cluster(
+def _make_cluster(making: _Making) -> None:
+    """The cluster, which programs make in more ways than one: Karpenter asks for its addresses."""
+    making.client("eks").create_cluster(
         name=making.account.cluster,
         roleArn="arn:aws:iam::123456789012:role/cluster",
-        resourcesVpcConfig={"subnetIds": subnets},
+        resourcesVpcConfig={"subnetIds": [made for made in making.ids.values() if made.startswith("subnet-")]},
     )
 
 

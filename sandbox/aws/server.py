@@ -3,8 +3,8 @@
     python -m sandbox.aws.server ACCOUNT KARPENTER PORT
 
 ACCOUNT is a file with the account to make (sandbox/aws/account.py), KARPENTER the directory of Karpenter's build. The
-account is made before anything else is answered: GET /ready says so. Nothing is kept when the process ends, and the
-same account gets the same ids when it starts again.
+account is made before anything is answered at PORT. Nothing is kept when the process ends, and the same resources get
+the same ids when it starts again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -26,30 +25,25 @@ from sandbox.aws.prices import on_demand
 from sandbox.aws.seeding import make
 
 READY = "/ready"
-_SEED = 1
 _LOOPBACK = "127.0.0.1"
 
 
 def serve(account: Account, karpenter: Path, port: int) -> None:
     """Serves until the process is ended."""
     answers = Answers(on_demand(karpenter), DomainDispatcherApplication(create_backend_app))
-    made = threading.Event()
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] == READY:
-            start_response("200 OK" if made.is_set() else "503 Service Unavailable", [("Content-Length", "0")])
+            start_response("200 OK", [("Content-Length", "0")])
             return []
         return answers(environ, start_response)
 
-    server = make_server(_LOOPBACK, port, application, threaded=True)
-    # Ends with us: an account that cannot be made is the end of the process, and its last words say why.
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    # moto draws ids from this: the same account has the same subnets after a restart, and Karpenter sees no drift.
-    mock_random.seed(_SEED)
-    make(account, f"http://{_LOOPBACK}:{port}")
-    made.set()
-    serving.join()
+    # At a port of its own: a Karpenter that runs already must not find half an account.
+    making = make_server(_LOOPBACK, 0, answers, threaded=True)
+    threading.Thread(target=making.serve_forever, daemon=True).start()
+    make(account, f"http://{_LOOPBACK}:{making.port}")
+    making.shutdown()
+    make_server(_LOOPBACK, port, application, threaded=True).serve_forever()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ interrupted."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from sandbox import binaries
-from sandbox.binaries import Binary, Recipe
+from sandbox.binaries import Binary, Edit, Recipe, SourceFile
 from sandbox.errors import SandboxError
 
 ROOT = Path(__file__).parents[2]
@@ -220,3 +221,48 @@ def test_every_binary_is_a_tool_of_the_pinned_module() -> None:
     tools = re.search(r"^tool \(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL)
     assert tools is not None
     assert sorted(tools[1].split()) == sorted(binary.package for binary in binaries.BINARIES)
+
+
+@pytest.fixture
+def with_library(recipe: Recipe, tmp_path: Path) -> Recipe:
+    """A program that says what a library of another module says; a file of that module is wanted too."""
+    library = tmp_path / "library"
+    (library / "data").mkdir(parents=True)
+    (library / "go.mod").write_text("module example.test/library\n\ngo 1.26.0\n")
+    (library / "words.go").write_text('package library\n\nconst Address = ":80"\n')
+    (library / "data" / "list.txt").write_text("one\ntwo\n")
+    (recipe.module / "hello" / "main.go").write_text(
+        'package main\n\nimport "example.test/library"\n\nfunc main() { println(library.Address) }\n'
+    )
+    with (recipe.module / "go.mod").open("a") as file:
+        file.write("\nrequire example.test/library v0.0.0\n\nreplace example.test/library => ../library\n")
+    edit = Edit(SourceFile("example.test/library", "words.go"), '":', '"127.0.0.1:')
+    return dataclasses.replace(
+        recipe,
+        binaries=recipe.binaries[:1],
+        files=(SourceFile("example.test/library", "data/list.txt"),),
+        edits=(edit,),
+    )
+
+
+def test_modules_are_edited_as_they_are_compiled_and_their_files_kept(with_library: Recipe) -> None:
+    directory, _ = build(with_library)
+    answer = subprocess.run([directory / "hello"], capture_output=True, text=True, check=True)
+    assert answer.stderr == "127.0.0.1:80\n"
+    assert (directory / "list.txt").read_text() == "one\ntwo\n"
+    assert "127.0.0.1" not in (with_library.module.parent / "library" / "words.go").read_text()
+
+
+def test_an_edit_that_does_not_apply_is_a_fault(with_library: Recipe) -> None:
+    edit = dataclasses.replace(with_library.edits[0], before="nowhere")
+    with pytest.raises(SandboxError, match=r"words.go of example.test/library does not contain 'nowhere'"):
+        build(dataclasses.replace(with_library, edits=(edit,)))
+
+
+def test_given_binaries_have_their_files_beside_them(with_library: Recipe, tmp_path: Path) -> None:
+    directory, _ = build(with_library)
+    assert binaries.given(directory, with_library) == directory
+    (directory / "list.txt").unlink()
+    with pytest.raises(SandboxError, match=r"list.txt missing"):
+        binaries.given(directory, with_library)
+    assert (build(with_library)[0] / "list.txt").exists()

@@ -38,10 +38,12 @@ class Checkout:
 
     folder: Path
     environment: dict[str, str]
+    stack: str = "mi300"
+    patience: float = 180
 
     @property
     def stack_file(self) -> Path:
-        return self.folder / "Pulumi.mi300.yaml"
+        return self.folder / f"Pulumi.{self.stack}.yaml"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", "from fleet.cli import main; main()", "-C", str(self.folder), "sandbox"]
@@ -56,7 +58,7 @@ class Checkout:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=self.patience)
         return process.returncode, out, err
 
 
