@@ -22,6 +22,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from xml.etree import ElementTree
 
 _EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+READY = "/ready"
+"""A path that AWS has not: an answer there means that the account is made."""
 _PUBLISHED = ("/aws/service/eks/optimized-ami/", "/aws/service/bottlerocket/")
 
 Parameters = Mapping[str, list[str]]
@@ -49,6 +51,8 @@ class Answers:
         }
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == READY:
+            return _answered(start_response, "text/plain", b"")
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
         if own := self._json.get(environ.get("HTTP_X_AMZ_TARGET", "")):

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet.plan import Plan, Release
 from sandbox import daemons
-from sandbox.aws import account, device_plugin, karpenter, server, system_nodes
+from sandbox.aws import account, answers, device_plugin, karpenter, system_nodes
 from sandbox.control_plane import LOOPBACK, ControlPlane
 from sandbox.daemons import Daemon
 from sandbox.errors import SandboxError
@@ -63,7 +63,7 @@ class Cloud:
             str(file),
             str(self.build),
             str(ports["aws"]),
-            ready=lambda: _answers(ports["aws"], server.READY),
+            ready=lambda: _answers(ports["aws"], answers.READY),
         )
 
     def _karpenter(self, ports: Mapping[str, int]) -> Daemon:

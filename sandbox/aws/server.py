@@ -12,9 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
-from wsgiref.types import StartResponse, WSGIEnvironment
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
@@ -24,26 +22,18 @@ from sandbox.aws.answers import Answers
 from sandbox.aws.prices import on_demand
 from sandbox.aws.seeding import make
 
-READY = "/ready"
 _LOOPBACK = "127.0.0.1"
 
 
 def serve(account: Account, karpenter: Path, port: int) -> None:
     """Serves until the process is ended."""
     answers = Answers(on_demand(karpenter), DomainDispatcherApplication(create_backend_app))
-
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == READY:
-            start_response("200 OK", [("Content-Length", "0")])
-            return []
-        return answers(environ, start_response)
-
     # At a port of its own: a Karpenter that runs already must not find half an account.
     making = make_server(_LOOPBACK, 0, answers, threaded=True)
     threading.Thread(target=making.serve_forever, daemon=True).start()
     make(account, f"http://{_LOOPBACK}:{making.port}")
     making.shutdown()
-    make_server(_LOOPBACK, port, application, threaded=True).serve_forever()
+    make_server(_LOOPBACK, port, answers, threaded=True).serve_forever()
 
 
 if __name__ == "__main__":
