@@ -24,12 +24,13 @@ from fleet.plan import Plan, Unknown, revealed
 def wrong_inputs(plan: Plan) -> list[str]:
     """What the SDK's hints do not allow in the plan's resources and in the pod templates of its scale sets, by path.
 
-    Providers are left out: their inputs reach the engine as JSON texts, whatever they were. So are objects that a CRD
-    describes and the SDK does not know: a real API server with that CRD checks them.
+    Providers are left out: their inputs reach the engine as JSON texts, whatever they were. So are objects of CRDs, of
+    which the SDK knows nothing.
     """
     found: list[str] = []
     for resource in plan.owned():
-        if not resource.component and not resource.type.startswith(("pulumi:", *_DESCRIBED_BY_CRDS)):
+        # Objects of CRDs have no class of their own; a program cannot have used a class that is not imported.
+        if resource.kind == "resource" and resource.type in resource_classes():
             found += _faults(revealed(resource.inputs), inputs_class(resource.type), resource.name)
     for release in plan.releases():
         if release.is_scale_set:
@@ -38,18 +39,15 @@ def wrong_inputs(plan: Plan) -> list[str]:
     return found
 
 
-_DESCRIBED_BY_CRDS = ("kubernetes:karpenter.sh/", "kubernetes:karpenter.k8s.aws/")
-
-
 def inputs_class(token: str) -> type:
     """The SDK's class of what a resource takes, such as `DaemonSetInitArgs` or `ReleaseArgs`."""
-    cls = _resource_classes()[token]
+    cls = resource_classes()[token]
     module = sys.modules[cls.__module__]
     found: type = getattr(module, f"{cls.__name__}InitArgs", None) or getattr(module, f"{cls.__name__}Args")
     return found
 
 
-def _resource_classes() -> dict[str, type]:
+def resource_classes() -> dict[str, type]:
     """Every resource class that has been imported, by its type token: a program cannot have used another."""
     found: dict[str, type] = {}
     left: list[type] = [pulumi.CustomResource]
