@@ -11,8 +11,8 @@ from typing import Any
 
 from fleet.plan import Plan, Resource, Unknown, revealed
 from tests.aws.forms import Form, put
-from tests.aws.references import Reference, kind_of, references
-from tests.aws.resource_types import TYPES, Part, ResourceType
+from tests.aws.references import Reference, kind_of, references, replaced
+from tests.aws.resource_types import TYPES, Part
 
 UNKNOWN_VALUES = {
     "clusterName": "cluster",
@@ -169,21 +169,23 @@ def digits(resource: Resource) -> str:
     return hashlib.sha256(resource.urn.encode()).hexdigest()[:17]
 
 
-def value_of(plan: Plan) -> Callable[[Reference], str]:
-    """A value for each reference, in the shape that AWS gives it."""
+def value_of(plan: Plan, told_already: Mapping[Reference, str] | None = None) -> Callable[[Reference], str]:
+    """A value for each reference: what somebody has told already, or else one in the shape that AWS gives it."""
     by_name = {(kind_of(each), each.name): each for each in aws_resources(plan)}
+    known = {} if told_already is None else told_already
 
     def value(reference: Reference) -> str:
+        if reference in known:
+            return known[reference]
         resource = by_name[reference.kind, reference.name]
-        kind: ResourceType = TYPES[resource.type]
-        inputs = told(resource)
+        kind, inputs = TYPES[resource.type], told(resource)
         if reference.output in kind.outputs:
             return kind.outputs[reference.output].format(
                 name=inputs.get(kind.named or "", resource.name),
                 hex=digits(resource),
                 uuid=uuid.uuid5(uuid.NAMESPACE_URL, resource.urn),
             )
-        found = inputs[reference.output]
+        found = replaced(inputs[reference.output], value)
         return found if isinstance(found, str) else json.dumps(found)
 
     return value
