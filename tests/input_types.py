@@ -28,9 +28,10 @@ def wrong_inputs(plan: Plan) -> list[str]:
     which the SDK knows nothing.
     """
     found: list[str] = []
+    classes = resource_classes()
     for resource in plan.owned():
         # Objects of CRDs have no class of their own; a program cannot have used a class that is not imported.
-        if resource.kind == "resource" and resource.type in resource_classes():
+        if resource.kind == "resource" and resource.type in classes:
             found += _faults(revealed(resource.inputs), inputs_class(resource.type), resource.name)
     for release in plan.releases():
         if release.is_scale_set:

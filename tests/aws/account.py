@@ -8,6 +8,7 @@ this project does that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -70,14 +71,16 @@ def make(call: ApiCall, service: str, operation: str, parameters: Mapping[str, A
             made.values[Reference(kind, call.name, output)] = jmespath.search(path, answer)
 
 
+@functools.cache
 def client(service: str) -> Any:
     return boto3.client(service, region_name=REGION)
 
 
 def refused_by_account(plan: Plan) -> list[str]:
-    """Calls that an account in memory refuses, and subnets from which nothing goes out."""
+    """Calls that an account in memory refuses, subnets from which nothing goes out, and events that do not reach
+    Karpenter's queue, or reach it and should not."""
     with account(plan) as made:
-        return made.refused + cut_off()
+        return [*made.refused, *cut_off(), *misdelivered(made)]
 
 
 # -- network ----------------------------------------------------------------------------------------------------------
@@ -118,11 +121,55 @@ def cut_off() -> list[str]:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-def delivered(event: Mapping[str, Any], queue_url: str) -> list[dict[str, Any]]:
+INSTANCE = "i-0123456789abcdef0"
+
+EVENTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("aws.health", "AWS Health Event"): {
+        "service": "EC2",
+        "eventTypeCategory": "scheduledChange",
+        "affectedEntities": [{"entityValue": INSTANCE}],
+    },
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): {"instance-id": INSTANCE, "instance-action": "terminate"},
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): {"instance-id": INSTANCE},
+    ("aws.ec2", "EC2 Instance State-change Notification"): {"instance-id": INSTANCE, "state": "stopping"},
+    ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): {"instance-id": INSTANCE},
+}
+"""Events that Karpenter reads, by source and detail type, with what it reads in them: the five parsers in
+pkg/controllers/interruption/messages at v1.14.1."""
+
+NEAR_MISSES = [
+    ("aws.ec2", "AWS Health Event"),
+    ("aws.health", "EC2 Spot Instance Interruption Warning"),
+    ("aws.ec2", "EC2 Spot Instance Request Fulfillment"),
+    ("aws.ec2", "EC2 Instance Launch Successful"),
+    ("aws.autoscaling", "EC2 Instance Rebalance Recommendation"),
+    ("aws.ec2", "ec2 instance state-change notification"),
+]
+"""Events of an ordinary account that are none of Karpenter's."""
+
+
+def misdelivered(made: Account) -> list[str]:
+    """Events of Karpenter's that its queue does not receive, once and whole, and others that it does."""
+    queue = made.values.get(Reference("Queue", "karpenter-interruption", "url"))
+    if queue is None:
+        return []
+    found = []
+    for (source, detail_type), detail in EVENTS.items():
+        received = delivered(source, detail_type, detail, queue)
+        if [each["detail"] for each in received] != [detail]:
+            found.append(f"{detail_type} of {source} is received {len(received)} times")
+    for source, detail_type in NEAR_MISSES:
+        if delivered(source, detail_type, {"instance-id": INSTANCE}, queue):
+            found.append(f"{detail_type} of {source} is received, and is not Karpenter's")
+    return found
+
+
+def delivered(source: str, detail_type: str, detail: Mapping[str, Any], queue_url: str) -> list[dict[str, Any]]:
     """What the queue receives once the event has happened."""
-    entry = {key: event[of] for key, of in (("Source", "source"), ("DetailType", "detail-type"))}
-    client("events").put_events(Entries=[entry | {"Detail": json.dumps(event["detail"]), "Resources": []}])
-    queue, found = client("sqs"), []
+    event = {"Source": source, "DetailType": detail_type, "Detail": json.dumps(detail), "Resources": []}
+    client("events").put_events(Entries=[event])
+    queue = client("sqs")
+    found = []
     while messages := queue.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10).get("Messages", []):
         for message in messages:
             found.append(json.loads(message["Body"]))

@@ -94,7 +94,7 @@ def _nothing(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
 def node_group(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     scaling = inputs.get("scalingConfig", {})
     sizes = [scaling.get(key) for key in ("minSize", "desiredSize", "maxSize")]
-    if None not in sizes and sizes != sorted(sizes):
+    if all(isinstance(size, int) for size in sizes) and sizes != sorted(sizes):
         yield f"min, desired and max of {sizes} are not in order"
     yield from one_zone(inputs.get("subnetIds", []), plan)
     ami = inputs.get("amiType", "AL2023_x86_64_STANDARD")
@@ -184,8 +184,14 @@ def discovered(terms: list[Mapping[str, Any]], kind: str, plan: Plan) -> bool:
 
 
 def undiscovered(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Node classes of Karpenter that find nothing of what the same program makes for them."""
-    roles = {told(each)["name"] for each in _of_kind(plan, "Role")}
+    """Node classes of Karpenter that find nothing of what the same program makes for them, or whose instances would
+    start and never join."""
+    roles = {told(each)["name"]: each.name for each in _of_kind(plan, "Role")}
+    let_in = {
+        referred(str(each.inputs.get("principalArn")))
+        for each in _of_kind(plan, "AccessEntry")
+        if each.inputs.get("type") == "EC2_LINUX"
+    }
     for resource in plan.owned():
         if resource.inputs.get("kind") != "EC2NodeClass":
             continue
@@ -193,8 +199,11 @@ def undiscovered(plan: Plan) -> Iterator[tuple[str, str]]:
         for key, kind in (("subnetSelectorTerms", "Subnet"), ("securityGroupSelectorTerms", "SecurityGroup")):
             if _of_kind(plan, kind) and not discovered(spec[key], kind, plan):
                 yield resource.name, f"no {kind} has what {key} asks for"
-        if isinstance(spec.get("role"), str) and replaced(spec["role"], value_of(plan)) not in roles:
-            yield resource.name, f"there is no role {spec['role']!r}"
+        role = replaced(spec.get("role"), value_of(plan))
+        if isinstance(role, str) and role not in roles:
+            yield resource.name, f"there is no role {role!r}"
+        elif isinstance(role, str) and Reference("Role", roles[role], "arn") not in let_in:
+            yield resource.name, f"instances of the role {role!r} are not let in as nodes"
 
 
 # -- IAM --------------------------------------------------------------------------------------------------------------

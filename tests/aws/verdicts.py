@@ -91,7 +91,7 @@ def senders(plan: Plan) -> Iterator[str]:
         if reference is None or reference.kind != "Queue":
             continue
         policies = [
-            json.loads(replaced(each.inputs["policy"], value))
+            document(replaced(each.inputs["policy"], value))
             for each in aws_resources(plan)
             if kind_of(each) == "QueuePolicy" and _names(each.inputs["queueUrl"]) == reference.name
         ]
@@ -109,18 +109,27 @@ def senders(plan: Plan) -> Iterator[str]:
 
 
 def karpenter_may(plan: Plan) -> Iterator[str]:
-    """Calls of Karpenter's that its role's policies decide wrongly: the tables are those of the test of the policies."""
-    roles = _roles(plan)
-    for association in aws_resources(plan):
-        if kind_of(association) == "PodIdentityAssociation" and association.inputs.get("serviceAccount") == "karpenter":
-            role = _role(association.inputs["roleArn"], roles)
-            policies = policies_of(role, plan) if role else []
-            for line, (action, resource, context) in CALLS:
-                if not allowed(policies, Request(action=action, resource=resource, context=context)):
-                    yield f"{association.name}: Karpenter may not {action} ({line})"
-            for what, (action, resource, context) in FORBIDDEN.items():
-                if allowed(policies, Request(action=action, resource=resource, context=context)):
-                    yield f"{association.name}: Karpenter may {what}"
+    """Calls of Karpenter's that its role's policies decide wrongly: the tables are those of the test of the policies.
+    The role is that of the chart's service account."""
+    for release in plan.releases():
+        if release.name != "karpenter":
+            continue
+        account = release.values["serviceAccount"]
+        associated = [
+            _role(each.inputs["roleArn"], _roles(plan))
+            for each in aws_resources(plan)
+            if kind_of(each) == "PodIdentityAssociation"
+            and (each.inputs["namespace"], each.inputs["serviceAccount"]) == (release.namespace, account["name"])
+        ]
+        annotated = account.get("annotations", {}).get("eks.amazonaws.com/role-arn")
+        role = next(iter(associated), None) or _role(annotated, _roles(plan))
+        policies = policies_of(role, plan) if role else []
+        for line, (action, resource, context) in CALLS:
+            if not allowed(policies, Request(action=action, resource=resource, context=context)):
+                yield f"{release.name}: Karpenter may not {action} ({line})"
+        for what, (action, resource, context) in FORBIDDEN.items():
+            if allowed(policies, Request(action=action, resource=resource, context=context)):
+                yield f"{release.name}: Karpenter may {what}"
 
 
 # -- roles and their policies -----------------------------------------------------------------------------------------
@@ -133,11 +142,11 @@ def policies_of(role: Resource, plan: Plan) -> list[dict[str, Any]]:
     found = [managed_policy(arn) for arn in role.inputs.get("managedPolicyArns", [])]
     for each in aws_resources(plan):
         if kind_of(each) == "RolePolicy" and _names(each.inputs["role"]) == role.name:
-            found.append(json.loads(replaced(each.inputs["policy"], value)))
+            found.append(document(replaced(each.inputs["policy"], value)))
         if kind_of(each) == "RolePolicyAttachment" and _names(each.inputs["role"]) == role.name:
             own = _names(each.inputs["policyArn"])
             text = replaced(policies[own].inputs["policy"], value) if own else None
-            found.append(json.loads(text) if text else managed_policy(each.inputs["policyArn"]))
+            found.append(document(text) if text else managed_policy(each.inputs["policyArn"]))
     return found
 
 
@@ -150,6 +159,15 @@ def _managed() -> dict[str, Any]:
 def managed_policy(arn: str) -> dict[str, Any]:
     """AWS's own document; one that allows nothing where there is none of that ARN, which is another check's to find."""
     found: dict[str, Any] = _managed().get(arn.rpartition("/")[2], {}).get("Document", {"Statement": []})
+    return found
+
+
+def document(text: Any) -> dict[str, Any]:
+    """A policy from its text; one that allows nothing where it is no JSON, which is another check's to find."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except (TypeError, ValueError):
+        return {"Statement": []}
     return found
 
 
@@ -172,5 +190,5 @@ def _names(given: Any) -> str | None:
 
 
 def _may_take(role: Resource, principal: tuple[str, str], action: str) -> bool:
-    trust = json.loads(role.inputs["assumeRolePolicy"])
+    trust = document(role.inputs["assumeRolePolicy"])
     return allowed([trust], Request(action=action, principal=principal))
