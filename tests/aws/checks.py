@@ -6,11 +6,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from fleet.plan import Plan
-from tests.aws.account import refused_by_account
+from fleet.plan import Plan, revealed
+from tests.aws.account import SERVICES, refused_by_account
 from tests.aws.api_calls import refused_by_api
 from tests.aws.cloudformation import refused_by_cloudformation
 from tests.aws.references import kind_of, references
+from tests.aws.resource_types import TYPES
 from tests.aws.rules import broken_rules
 from tests.aws.verdicts import wrong_verdicts
 from tests.input_types import wrong_inputs
@@ -26,14 +27,35 @@ CHECKS: dict[str, Callable[[Plan], list[str]]] = {
 """Pulumi's type hints, botocore's models, cfn-lint, rules of ours, the evaluator of policies, and moto."""
 
 
-def around(plan: Plan, name: str) -> Plan:
-    """The resources of that name and all that they refer to: what cfn-lint has to see of a defect in one of them."""
-    left = [each for each in plan.resources if each.name == name]
+def finders(plan: Plan, kind: str, name: str) -> tuple[str, ...]:
+    """Names of the checks that find something in a plan in which one resource is not what it was.
+
+    cfn-lint sees that resource and all that it refers to, and moto is asked only where the resource is of a service
+    that it has: the rest of the plan is as it was when it was checked as a whole.
+    """
+    found = []
+    for check, finding in CHECKS.items():
+        if check == "account" and not is_made(kind):
+            continue
+        if finding(around(plan, kind, name) if check == "CloudFormation" else plan):
+            found.append(check)
+    return tuple(found)
+
+
+def is_made(kind: str) -> bool:
+    """Whether resources of that kind are made in the account in memory."""
+    calls = [part.of for token, each in TYPES.items() if token.endswith(f":{kind}") for part in each.calls]
+    return any(call.partition(".")[0] in SERVICES for call in calls)
+
+
+def around(plan: Plan, kind: str, name: str) -> Plan:
+    """A resource and all that it refers to; nothing where it is missing."""
     by_name = {(kind_of(each), each.name): each for each in plan.resources}
+    left = [by_name[kind, name]] if (kind, name) in by_name else []
     found = {}
     while left:
         resource = left.pop()
         found[resource.urn] = resource
-        others = (by_name.get((each.kind, each.name)) for each in references(resource.inputs))
+        others = (by_name.get((each.kind, each.name)) for each in references(revealed(resource.inputs)))
         left += [each for each in others if each and each.urn not in found]
     return dataclasses.replace(plan, resources=tuple(found.values()))

@@ -9,12 +9,15 @@ Not covered: what no schema says (quotas, versions, what exists in an account), 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cfnlint.api import ManualArgs, lint
+from cfnlint.core import get_rules
+from cfnlint.rules import RulesCollection
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from fleet.plan import Plan, Resource
@@ -32,7 +35,7 @@ EXCEPTIONS = {
 def refused_by_cloudformation(plan: Plan) -> list[str]:
     """What cfn-lint finds, by resource and rule, and inputs that have no place in a template."""
     made, faults = template(plan)
-    found = lint(json.dumps(made), config=ManualArgs(regions=[REGION]))  # type: ignore[no-untyped-call]
+    found = lint(json.dumps(made), rules=_rules(), config=ManualArgs(regions=[REGION]))  # type: ignore[no-untyped-call]
     return faults + [
         f"{match.path[1] if len(match.path) > 1 else ''}: {match.rule.id}: {match.message}"
         for match in found
@@ -136,3 +139,9 @@ def _other(said: Said, plan: Plan) -> Resource | None:
 def _form(part: Part) -> Form:
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, part.of).schema
     return form_of_schema(schema, schema)
+
+
+@functools.cache
+def _rules() -> RulesCollection:
+    """cfn-lint's own rules; reading them takes longer than applying them."""
+    return get_rules([], [], [])

@@ -126,6 +126,7 @@ DEFECTS = [
         "karpenter-node-access",
         given("principalArn", "<<Role.karpenter-controller-role:arn>>"),
     ),
+    Defect("nodes that nobody lets in", "AccessEntry", "karpenter-node-access", None),
     Defect(
         "nodes let in as people",
         "AccessEntry",

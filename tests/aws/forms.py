@@ -86,8 +86,10 @@ def fitted(value: Any, form: Form, path: str, unknown: list[str]) -> Any:
         return value == "true"
     if form.kind == "list":
         item = form.members["*"]()
-        if isinstance(value, Mapping) and {"key", "value"} <= {spelled(name) for name in item.members}:
-            value = [{"key": key, "value": text} for key, text in value.items()]
+        # Tags are a mapping here, and a list of keys and values there: `Key` and `Value`, or `TagKey` and `TagValue`.
+        key, text = (next((each for each in item.members if each.endswith(end)), "") for end in ("Key", "Value"))
+        if isinstance(value, Mapping) and key and text:
+            value = [{key: name, text: each} for name, each in value.items()]
         values = value if isinstance(value, list) else [value]
         return [fitted(each, item, path, unknown) for each in values]
     if form.kind == "object" and isinstance(value, Mapping):

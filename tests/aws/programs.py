@@ -4,20 +4,73 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 from pulumi_aws import cloudwatch, ec2, eks, iam, kms, s3, vpc
 
-from components import Karpenter, KarpenterArgs, KarpenterNodePool, SecurityGroupTerm, SubnetTerm
+from components import (
+    EksCluster,
+    EksClusterArgs,
+    EksNetwork,
+    EksNetworkArgs,
+    Karpenter,
+    KarpenterArgs,
+    KarpenterNodePool,
+    SecurityGroupTerm,
+    SubnetTerm,
+)
+from tests.aws.resource_types import ACCOUNT, REGION
+from tests.components.test_eks_cluster import ADDONS
 from tests.node_pools import DOCUMENT_004
 from tests.recording import on_aws
 
 ZONES = {"eu-west-1a": 0, "eu-west-1b": 1}
-ACCOUNT = "111122223333"
 
 
-def cluster_with_karpenter() -> None:
-    """One account with every type of resource in it that the table knows, and Karpenter with document 004's pools.
+def cluster_of_components(**changed: Any) -> None:
+    """A cluster as this project makes one: network, control plane, system nodes, Karpenter, document 004's pools."""
+    opts = on_aws()
+    made = EksNetwork(
+        "network",
+        EksNetworkArgs(
+            cluster_name="ci",
+            region=REGION,
+            zones=[*ZONES],
+            nat=changed.get("nat", "single"),
+            interface_endpoints=changed.get("interface_endpoints", ()),
+        ),
+        opts,
+    )
+    eks_cluster = EksCluster(
+        "ci",
+        EksClusterArgs(
+            cluster_name="ci",
+            region=REGION,
+            account_id=ACCOUNT,
+            kubernetes_version="1.33",
+            network=made.reference,
+            addons=ADDONS | changed.get("addons", {}),
+            admins=changed.get("admins", {}),
+        ),
+        opts,
+    )
+    on_it = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(providers=[eks_cluster.provider]))
+    with_karpenter(eks_cluster.reference.endpoint, eks_cluster.reference.needs, on_it)
+
+
+EVERYTHING: dict[str, Any] = {
+    "nat": "per-zone",
+    "interface_endpoints": ["ecr.api", "ecr.dkr", "sts"],
+    "addons": {"aws-ebs-csi-driver": "v1.48.0-eksbuild.1"},
+    "admins": {"operations": f"arn:aws:iam::{ACCOUNT}:role/operations"},
+}
+"""What a cluster of components has by choice."""
+
+
+def cluster_of_resources() -> None:
+    """A cluster with every type of resource in it that the table knows, and Karpenter with document 004's pools.
 
     The network and the cluster are written out here, of resources of the SDK and not of components of ours: defects are
     injected into them, and each type is there to take one.
@@ -26,15 +79,20 @@ def cluster_with_karpenter() -> None:
     subnets = network(opts)
     nodes = cluster(opts, subnets)
     storage(opts)
+    with_karpenter("https://ci.example", [nodes], opts)
+
+
+def with_karpenter(endpoint: pulumi.Input[str], needs: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions) -> None:
+    """Karpenter in the cluster `ci`, and node pools whose machines find what the cluster has."""
     karpenter = Karpenter(
         "karpenter",
         KarpenterArgs(
             cluster_name="ci",
-            region="eu-west-1",
+            region=REGION,
             account_id=ACCOUNT,
-            cluster_endpoint="https://ci.example",
+            cluster_endpoint=endpoint,
             spot_service_linked_role=True,
-            needs=[nodes],
+            needs=needs,
         ),
         opts,
     )

@@ -76,7 +76,11 @@ def broken_rules(plan: Plan) -> list[str]:
     """What is against one of the rules, by resource."""
     value = value_of(plan)
     faults = [f"{pool}: {fault}" for pool, fault in undiscovered(plan)]
-    for resource in aws_resources(plan):
+    for resource in plan.owned():
+        # A cluster of Pulumi's EKS provider, opaque but for what it is told.
+        if resource.type == "eks:index:Cluster":
+            told_of = [*resource.inputs.get("privateSubnetIds", []), *resource.inputs.get("publicSubnetIds", [])]
+            faults += [f"{resource.name}: {each}" for each in one_zone(told_of, plan)]
         if resource.type in TYPES:
             inputs = replaced(told(resource), value)
             found = [*RULES.get(kind_of(resource), _nothing)(told(resource), plan), *not_arns(inputs)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moto.iam.aws_managed_policies import aws_managed_policies_data
@@ -22,6 +22,8 @@ from tests.iam import Request, allowed
 
 TAKERS = {
     ("Cluster", "roleArn"): ("eks.amazonaws.com", ["sts:AssumeRole"]),
+    # A cluster of Pulumi's EKS provider, opaque but for what it is told.
+    ("Cluster", "serviceRole"): ("eks.amazonaws.com", ["sts:AssumeRole"]),
     ("NodeGroup", "nodeRoleArn"): ("ec2.amazonaws.com", ["sts:AssumeRole"]),
     ("InstanceProfile", "role"): ("ec2.amazonaws.com", ["sts:AssumeRole"]),
     ("PodIdentityAssociation", "roleArn"): ("pods.eks.amazonaws.com", ["sts:AssumeRole", "sts:TagSession"]),
@@ -49,7 +51,7 @@ def wrong_verdicts(plan: Plan) -> list[str]:
 def trusted(plan: Plan) -> Iterator[str]:
     """Roles that who has to take them may not, and roles that a stranger may."""
     roles = _roles(plan)
-    for resource in aws_resources(plan):
+    for resource in plan.owned():
         for (kind, key), (service, actions) in TAKERS.items():
             role = _role(resource.inputs.get(key), roles) if kind_of(resource) == kind else None
             for action in actions if role else []:
@@ -185,6 +187,8 @@ def _role(given: Any, roles: dict[str, Resource]) -> Resource | None:
 
 
 def _names(given: Any) -> str | None:
+    if isinstance(given, Mapping):
+        given = given.get("id")
     reference = referred(given) if isinstance(given, str) else None
     return reference.name if reference else None
 
