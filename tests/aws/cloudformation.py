@@ -17,6 +17,7 @@ from typing import Any
 
 from cfnlint.api import ManualArgs, lint
 from cfnlint.core import get_rules
+from cfnlint.match import Match
 from cfnlint.rules import RulesCollection
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
@@ -35,12 +36,16 @@ EXCEPTIONS = {
 def refused_by_cloudformation(plan: Plan) -> list[str]:
     """What cfn-lint finds, by resource and rule, and inputs that have no place in a template."""
     made, faults = template(plan)
-    found = lint(json.dumps(made), rules=_rules(), config=ManualArgs(regions=[REGION]))  # type: ignore[no-untyped-call]
     return faults + [
         f"{match.path[1] if len(match.path) > 1 else ''}: {match.rule.id}: {match.message}"
-        for match in found
+        for match in findings(made)
         if match.rule.id not in EXCEPTIONS
     ]
+
+
+def findings(made: Mapping[str, Any]) -> list[Match]:
+    """Everything that cfn-lint says of a template."""
+    return lint(json.dumps(made), rules=_rules(), config=ManualArgs(regions=[REGION]))
 
 
 def template(plan: Plan) -> tuple[dict[str, Any], list[str]]:

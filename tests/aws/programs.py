@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_aws import cloudwatch, ec2, eks, iam, kms, s3, vpc
+from pulumi_aws import cloudwatch, ec2, eks, iam, kms, vpc
 
 from components import (
     EksCluster,
@@ -25,6 +26,17 @@ from tests.aws.resource_types import ACCOUNT, REGION
 from tests.components.test_eks_cluster import ADDONS
 from tests.node_pools import DOCUMENT_004
 from tests.recording import on_aws
+
+with warnings.catch_warnings():
+    # Said by the SDK of modules of its own, as soon as anything of S3 is imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from pulumi_aws.s3 import (
+        Bucket,
+        BucketPolicy,
+        BucketPublicAccessBlock,
+        BucketServerSideEncryptionConfiguration,
+        BucketVersioning,
+    )
 
 ZONES = {"eu-west-1a": 0, "eu-west-1b": 1}
 
@@ -261,8 +273,8 @@ def access(opts: pulumi.ResourceOptions, plane: eks.Cluster) -> None:
 
 def storage(opts: pulumi.ResourceOptions) -> None:
     """A bucket for caches, and who may read it."""
-    bucket = s3.Bucket("cache", bucket="ci-cache-111122223333", force_destroy=True, opts=opts)
-    s3.BucketPublicAccessBlock(
+    bucket = Bucket("cache", bucket="ci-cache-111122223333", force_destroy=True, opts=opts)
+    BucketPublicAccessBlock(
         "cache",
         bucket=bucket.id,
         block_public_acls=True,
@@ -271,8 +283,8 @@ def storage(opts: pulumi.ResourceOptions) -> None:
         restrict_public_buckets=True,
         opts=opts,
     )
-    s3.BucketVersioning("cache", bucket=bucket.id, versioning_configuration={"status": "Enabled"}, opts=opts)
-    s3.BucketServerSideEncryptionConfiguration(
+    BucketVersioning("cache", bucket=bucket.id, versioning_configuration={"status": "Enabled"}, opts=opts)
+    BucketServerSideEncryptionConfiguration(
         "cache",
         bucket=bucket.id,
         rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
@@ -291,7 +303,7 @@ def storage(opts: pulumi.ResourceOptions) -> None:
         "Principal": "*",
         "Condition": {"Bool": {"aws:SecureTransport": "false"}},
     }
-    s3.BucketPolicy("cache", bucket=bucket.id, policy=pulumi.Output.json_dumps(encrypted), opts=opts)
+    BucketPolicy("cache", bucket=bucket.id, policy=pulumi.Output.json_dumps(encrypted), opts=opts)
 
 
 def trust(service: str) -> str:
@@ -313,3 +325,10 @@ def attached(role: iam.Role, name: str, policies: list[str], opts: pulumi.Resour
         )
         for policy in policies
     ]
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    "resources": cluster_of_resources,
+    "components": cluster_of_components,
+    "components with everything": lambda: cluster_of_components(**EVERYTHING),
+}

@@ -19,7 +19,7 @@ from pulumi_eks import AccessEntryType
 
 from fleet.plan import Plan, Resource, revealed
 from tests.aws.references import Reference, kind_of, referred, replaced
-from tests.aws.resource_types import TYPES
+from tests.aws.resource_types import REGION, TYPES
 from tests.aws.said import aws_resources, told, value_of
 
 ADDONS = frozenset(
@@ -157,6 +157,11 @@ def access_policy(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
 
 
 # -- network ----------------------------------------------------------------------------------------------------------
+
+
+def subnet(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
+    if not str(inputs.get("availabilityZone", REGION)).startswith(REGION):
+        yield f"{inputs['availabilityZone']} is no zone of {REGION}"
 
 
 def security_group(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
@@ -312,5 +317,6 @@ RULES: dict[str, ServiceRule] = {
     "SecurityGroup": security_group,
     "SecurityGroupEgressRule": security_group_rule,
     "SecurityGroupIngressRule": security_group_rule,
+    "Subnet": subnet,
 }
 """What is asked of a resource, by the last part of its type. Inputs come with references in them."""
