@@ -6,6 +6,7 @@ The SDK itself checks none of them: whatever stands in a dictionary passes throu
 from __future__ import annotations
 
 import collections.abc
+import enum
 import functools
 import inspect
 import sys
@@ -30,8 +31,8 @@ def wrong_inputs(plan: Plan) -> list[str]:
     found: list[str] = []
     classes = resource_classes()
     for resource in plan.owned():
-        # Objects of CRDs have no class of their own; a program cannot have used a class that is not imported.
-        if resource.kind == "resource" and resource.type in classes:
+        # Neither objects of CRDs nor components of ours have a class of the SDK's.
+        if resource.kind != "provider" and resource.type in classes:
             found += _faults(revealed(resource.inputs), inputs_class(resource.type), resource.name)
     for release in plan.releases():
         if release.is_scale_set:
@@ -51,7 +52,7 @@ def inputs_class(token: str) -> type:
 def resource_classes() -> dict[str, type]:
     """Every resource class that has been imported, by its type token: a program cannot have used another."""
     found: dict[str, type] = {}
-    left: list[type] = [pulumi.CustomResource]
+    left: list[type] = [pulumi.CustomResource, pulumi.ComponentResource]
     while left:
         cls = left.pop()
         left += cls.__subclasses__()
@@ -70,6 +71,13 @@ def _faults(value: Any, hint: Any, path: str) -> Iterator[str]:
     elif origin is typing.Literal:
         if value not in arguments:
             yield f"{path}: {value!r} is not {arguments[0]!r}"
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if value not in [each.value for each in hint]:
+            yield f"{path}: {value!r} is none of {hint.__name__}"
+    elif isinstance(hint, type) and issubclass(hint, pulumi.Resource):
+        # A component is told of a resource by its URN.
+        if not isinstance(value, Mapping) or "urn" not in value:
+            yield f"{path}: {value!r} is no {hint.__name__}"
     elif isinstance(hint, type) and _types.is_input_type(hint):
         yield from _object_faults(value, hint, path)
     elif origin is collections.abc.Sequence and isinstance(value, list):

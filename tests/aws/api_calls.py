@@ -64,7 +64,7 @@ def refused_by_api(plan: Plan) -> list[str]:
 
 
 def beyond(value: Any, shape: Shape, path: str = "input") -> Iterator[str]:
-    """What the model forbids and botocore lets pass: a value of no enumeration, a text against its pattern, too much."""
+    """What the model forbids and botocore lets pass: a value of no enumeration, against a pattern, too much."""
     if shape.type_name == "structure" and isinstance(value, dict):
         for name, item in value.items():
             if name in shape.members:

@@ -45,7 +45,8 @@ def refused_by_cloudformation(plan: Plan) -> list[str]:
 
 def findings(made: Mapping[str, Any]) -> list[Match]:
     """Everything that cfn-lint says of a template."""
-    return lint(json.dumps(made), rules=_rules(), config=ManualArgs(regions=[REGION]))
+    found: list[Match] = lint(json.dumps(made), rules=_rules(), config=ManualArgs(regions=[REGION]))
+    return found
 
 
 def template(plan: Plan) -> tuple[dict[str, Any], list[str]]:

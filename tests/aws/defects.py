@@ -614,3 +614,34 @@ DEFECTS = [
     ),
 ]
 """What is injected into the program of resources, one at a time."""
+
+OF_COMPONENTS = [
+    # What an opaque cluster is told.
+    Defect(
+        "a cluster in one zone",
+        "Cluster",
+        "ci",
+        given("privateSubnetIds", ["<<Subnet.network-private-eu-west-1a:id>>"]),
+        ("rules",),
+    ),
+    Defect(
+        "the nodes' role for the cluster",
+        "Cluster",
+        "ci",
+        given("serviceRole.id", "<<Role.ci-node-role:id>>"),
+        ("verdicts",),
+    ),
+    Defect("an argument that there is not", "Cluster", "ci", given("authMode", "API"), ("SDK",)),
+    Defect("a mode of access that there is not", "Cluster", "ci", given("authenticationMode", "APII"), ("SDK",)),
+    # What else is elsewhere than in the program of resources.
+    Defect(
+        "the nodes' role for a driver",
+        "Addon",
+        "ci-aws-ebs-csi-driver",
+        given("podIdentityAssociations.0.roleArn", "<<Role.ci-node-role:arn>>"),
+        ("verdicts",),
+    ),
+    Defect("no tag to be found by", "SecurityGroup", "ci-nodes", lacking("tags"), ("rules",)),
+    Defect("no way out", "Route", "network-private-eu-west-1b-route", None, ("account",)),
+]
+"""What is injected into the program of components: the checks look there too."""

@@ -109,8 +109,8 @@ def _fitted_object(value: Mapping[str, Any], form: Form, path: str, unknown: lis
 
 
 def put(target: dict[str, Any], place: str, value: Any, form: Form, path: str, unknown: list[str]) -> None:
-    """Puts a value where `place` says, as `LaunchTemplateData.ImageId`, in an object of that form. A list on the way has
-    one item; one at the end takes the value along with what it has."""
+    """Puts a value where `place` says, as `LaunchTemplateData.ImageId`, in an object of that form. A list on the way
+    has one item; one at the end takes the value along with what it has."""
     name, _, rest = place.partition(".")
     member = form.members[name if form.kind == "object" else "*"]()
     if rest:

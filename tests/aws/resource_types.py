@@ -57,19 +57,23 @@ _TAGS = Part(of="ec2.CreateTags", when="tags", places={"id": "Resources"})
 
 
 def _of_ec2(
-    call: str, resource: str, prefix: str, attribute: str, answer: str, *more: Part, **fields: object
+    call: str,
+    resource: str,
+    prefix: str,
+    attribute: str,
+    answer: str,
+    *more: Part,
+    also: tuple[Part, ...] = (),
+    places: Mapping[str, str] | None = None,
 ) -> ResourceType:
-    """A type of EC2: its tags go by a call of their own, and its id begins with a prefix."""
-    places: Mapping[str, str] = fields.pop("places", {})  # type: ignore[assignment]
-    template: tuple[Part, ...] = fields.pop("also", ())  # type: ignore[assignment]
-    arn = f"arn:aws:ec2:{REGION}:{ACCOUNT}:{fields.pop('arn', 'resource')}/{prefix}-{{hex}}"
+    """A type of EC2: its tags go by a call of their own, and its id begins with a prefix. `more` calls follow the
+    first, and `also` follows in a template."""
     return ResourceType(
-        calls=(Part(of=f"ec2.{call}", places=places), *more, _TAGS),
-        template=(Part(of=f"AWS::EC2::{resource}"), *template),
-        outputs={"id": f"{prefix}-{{hex}}", "arn": arn},
+        calls=(Part(of=f"ec2.{call}", places=places or {}), *more, _TAGS),
+        template=(Part(of=f"AWS::EC2::{resource}"), *also),
+        outputs={"id": f"{prefix}-{{hex}}"},
         attributes={"id": attribute},
         answers={"id": answer},
-        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -208,7 +212,6 @@ TYPES: dict[str, ResourceType] = {
             Part(of="ec2.ModifyVpcAttribute", when=key, places={"id": "VpcId", key: f"{key[0].upper()}{key[1:]}.Value"})
             for key in ("enableDnsSupport", "enableDnsHostnames")
         ),
-        arn="vpc",
     ),
     "aws:ec2/subnet:Subnet": _of_ec2(
         "CreateSubnet",
@@ -221,7 +224,6 @@ TYPES: dict[str, ResourceType] = {
             when="mapPublicIpOnLaunch",
             places={"id": "SubnetId", "mapPublicIpOnLaunch": "MapPublicIpOnLaunch.Value"},
         ),
-        arn="subnet",
     ),
     "aws:ec2/securityGroup:SecurityGroup": ResourceType(
         calls=(
@@ -251,7 +253,6 @@ TYPES: dict[str, ResourceType] = {
         "RouteTable.RouteTableId",
         Part(of="ec2.CreateRoute", each="routes", places=_ROUTE),
         also=(Part(of="AWS::EC2::Route", each="routes", places=_ROUTE),),
-        arn="route-table",
     ),
     "aws:ec2/route:Route": ResourceType(
         calls=(Part(of="ec2.CreateRoute"),),

@@ -78,7 +78,7 @@ def parts_of(
         if part.each:
             left -= {part.each}
             for item in inputs[part.each]:
-                given = (item if isinstance(item, Mapping) else {"item": item}) | _own(inputs)
+                given = {**(item if isinstance(item, Mapping) else {"item": item}), **_own(inputs)}
                 content, placed = _put_together(given, part, form(part), resource.name, faults, alike=True)
                 missing = given.keys() - placed - {"description", *_own(inputs)}
                 faults += [

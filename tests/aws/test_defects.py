@@ -12,7 +12,7 @@ import pytest
 
 from fleet.plan import Plan
 from tests.aws.checks import CHECKS, finders
-from tests.aws.defects import DEFECTS, Defect
+from tests.aws.defects import DEFECTS, OF_COMPONENTS, Defect
 
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "golden/aws-defects.md"
 
@@ -22,6 +22,13 @@ TABLE = pathlib.Path(__file__).resolve().parents[1] / "golden/aws-defects.md"
 def test_a_defect_is_found_by_whom_the_table_says(of_resources: Plan, defect: Defect) -> None:
     """By exactly those: a check that starts to find something, or ceases to, has to be written down."""
     assert finders(defect.injected(of_resources), defect.kind, defect.name) == defect.found_by
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", OF_COMPONENTS, ids=lambda defect: f"{defect.kind}: {defect.what}")
+def test_a_defect_is_found_in_components_too(plans: dict[str, Plan], defect: Defect) -> None:
+    injected = defect.injected(plans["components with everything"])
+    assert finders(injected, defect.kind, defect.name) == defect.found_by
 
 
 def test_each_check_finds_something_that_no_other_does() -> None:

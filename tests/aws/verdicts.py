@@ -48,15 +48,26 @@ def wrong_verdicts(plan: Plan) -> list[str]:
     return [*trusted(plan), *nodes_may(plan), *senders(plan), *karpenter_may(plan)]
 
 
+def taken(plan: Plan) -> Iterator[tuple[str, Any, str, list[str]]]:
+    """Every role that a resource says is to be taken: the resource, the role, by which service and how."""
+    for resource in plan.owned():
+        for (kind, key), (service, actions) in TAKERS.items():
+            if kind_of(resource) == kind and key in resource.inputs:
+                yield resource.name, resource.inputs[key], service, actions
+        if kind_of(resource) == "Addon":
+            for association in resource.inputs.get("podIdentityAssociations", []):
+                yield resource.name, association["roleArn"], *TAKERS["PodIdentityAssociation", "roleArn"]
+
+
 def trusted(plan: Plan) -> Iterator[str]:
     """Roles that who has to take them may not, and roles that a stranger may."""
     roles = _roles(plan)
-    for resource in plan.owned():
-        for (kind, key), (service, actions) in TAKERS.items():
-            role = _role(resource.inputs.get(key), roles) if kind_of(resource) == kind else None
-            for action in actions if role else []:
-                if role and not _may_take(role, ("Service", service), action):
-                    yield f"{resource.name}: {service} has no {action} of the role {role.name}"
+    for name, given, service, actions in taken(plan):
+        role = _role(given, roles)
+        for action in actions:
+            if role and not _may_take(role, ("Service", service), action):
+                yield f"{name}: {service} has no {action} of the role {role.name}"
+    for resource in aws_resources(plan):
         if kind_of(resource) == "AccessEntry" and resource.inputs.get("type") == "EC2_LINUX":
             role = _role(resource.inputs["principalArn"], roles)
             if role and not _may_take(role, ("Service", "ec2.amazonaws.com"), "sts:AssumeRole"):
