@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
         SubnetTerm,
         Taint,
     )
+    from components.nvidia_container_toolkit import Advisory, NvidiaContainerToolkit, NvidiaContainerToolkitArgs
     from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
     from components.nvidia_gpu_operator import NvidiaGpuOperator, NvidiaGpuOperatorArgs
     from components.runner_project import (
@@ -46,8 +47,10 @@ if typing.TYPE_CHECKING:
         RunnerProjectArgs,
     )
     from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
+    from components.ssh import SshHost, SshLogin
 
 __all__ = [
+    "Advisory",
     "AmdGpuDevicePlugin",
     "AmdGpuDevicePluginArgs",
     "AmiTerm",
@@ -78,6 +81,8 @@ __all__ = [
     "Kubelet",
     "NetworkReference",
     "NodeClass",
+    "NvidiaContainerToolkit",
+    "NvidiaContainerToolkitArgs",
     "NvidiaDevicePlugin",
     "NvidiaDevicePluginArgs",
     "NvidiaGpuOperator",
@@ -91,6 +96,8 @@ __all__ = [
     "RunnerScaleSet",
     "RunnerScaleSetArgs",
     "SecurityGroupTerm",
+    "SshHost",
+    "SshLogin",
     "SubnetTerm",
     "SystemNodes",
     "Taint",
@@ -127,6 +134,7 @@ _MODULES = {
         "SubnetTerm",
         "Taint",
     ),
+    "components.nvidia_container_toolkit": ("Advisory", "NvidiaContainerToolkit", "NvidiaContainerToolkitArgs"),
     "components.nvidia_device_plugin": ("NvidiaDevicePlugin", "NvidiaDevicePluginArgs"),
     "components.nvidia_gpu_operator": ("NvidiaGpuOperator", "NvidiaGpuOperatorArgs"),
     "components.runner_project": (
@@ -138,6 +146,7 @@ _MODULES = {
         "RunnerProjectArgs",
     ),
     "components.runner_scale_set": ("Docker", "RunnerResources", "RunnerScaleSet", "RunnerScaleSetArgs", "Volume"),
+    "components.ssh": ("SshHost", "SshLogin"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -15,7 +15,7 @@ PACKAGES = "GPUFLEET_HOST_PACKAGES"
 """Variable that names a folder with .deb files, for a machine on which `sshd` and `sudo` are not installed: those of
 openssh-server and sudo, and of whatever they need that is not there. `apt-get download` fetches them."""
 
-STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
+STAND_INS = pathlib.Path(__file__).parent / "stand_ins" / "host"
 
 OWN_NAMESPACES = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child")
 
@@ -59,9 +59,15 @@ chroot . useradd --create-home --shell /bin/sh --password '*' guest
 mkdir -p etc/sudoers.d
 printf 'ci ALL=(ALL) NOPASSWD: ALL\n' > etc/sudoers.d/ci
 chmod 440 etc/sudoers.d/ci
+# Whatever this machine has beside its packages would come first on PATH.
+rm -rf usr/local/bin usr/local/sbin
+mkdir usr/local/bin usr/local/sbin
 rm -rf etc/apt/sources.list etc/apt/sources.list.d etc/apt/preferences.d var/lib/apt/lists
 mkdir -p etc/apt/sources.list.d etc/apt/preferences.d var/lib/apt/lists/partial var/log/stand-ins
 chmod 1777 var/log/stand-ins
+# What a test leaves behind has to survive no power cut.
+mkdir -p etc/dpkg/dpkg.cfg.d
+echo force-unsafe-io > etc/dpkg/dpkg.cfg.d/tests
 """
 
 
@@ -105,7 +111,7 @@ def make(folder: pathlib.Path) -> BaseLayer:
     layer = folder / "layer"
     (layer / "etc" / "ssh").mkdir(parents=True, exist_ok=True)
     (layer / "etc" / "ssh" / "sshd_config").write_text(SSHD_CONFIG)
-    programs = layer / "usr" / "bin"
+    programs = layer / "usr" / "local" / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     for stand_in in STAND_INS.iterdir():
         shutil.copy(stand_in, programs / stand_in.name)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from components.ssh import SshHost, SshLogin
+from components.ssh import SshHost, SshLogin, known_hosts, ssh_config
 from tests.hosts.base_layer import GUEST, USER, BaseLayer
 
 # Programs that make a host; `sshd` and `sudo` are the base layer's.
@@ -149,6 +149,12 @@ class Host:
         log = self.path(f"/var/log/stand-ins/{program}")
         return log.read_text().splitlines() if log.exists() else []
 
+    def add_unit(self, name: str) -> None:
+        """Lets the stand-in `systemctl` know a unit, which runs."""
+        state = self.path(f"/var/lib/stand-ins/{name}")
+        state.parent.mkdir(exist_ok=True)
+        state.write_text("active\n")
+
     def unplug(self) -> None:
         """Cuts its network, as a pulled cable does: what is connected hears nothing more."""
         self.run("ip", "link", "set", "eth0", "down")
@@ -235,6 +241,22 @@ class Hosts:
     def guest(self) -> SshLogin:
         """A user who may not."""
         return SshLogin(user=GUEST, private_key=self.private_key, dial_seconds=5, dial_attempts=2)
+
+    def ssh(self, host: Host, *command: str, stdin: str = "", login: SshLogin | None = None) -> Ended:
+        """Runs a command on a host by the real SSH client, as components have it configured."""
+        login = login or self.login
+        known, settings = self.folder / "known_hosts", self.folder / f"ssh_config-{login.user}"
+        known.write_text(known_hosts([host.ssh], login))
+        settings.write_text(ssh_config([host.ssh], login, known_hosts_file=str(known), identity_file=str(self._key)))
+        done = subprocess.run(
+            ["ssh", "-F", str(settings), host.name, *command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     def start(self, name: str) -> Host:
         """Starts a host, or starts one again that has been stopped: with its files and its address."""
