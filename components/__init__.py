@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from components.eks_network import EksNetwork
     from components.eks_network_args import EksNetworkArgs, NetworkReference
     from components.gpu_sharing import TimeSlicing
+    from components.host_preflight import HostFacts, HostNeeds
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
     from components.karpenter_node_pool import KarpenterNodePool
     from components.node_pool_args import (
@@ -72,6 +73,8 @@ __all__ = [
     "FeatureGates",
     "GithubApp",
     "GithubToken",
+    "HostFacts",
+    "HostNeeds",
     "Irsa",
     "Karpenter",
     "KarpenterArgs",
@@ -119,6 +122,7 @@ _MODULES = {
     "components.eks_network": ("EksNetwork",),
     "components.eks_network_args": ("EksNetworkArgs", "NetworkReference"),
     "components.gpu_sharing": ("TimeSlicing",),
+    "components.host_preflight": ("HostFacts", "HostNeeds"),
     "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
     "components.karpenter_node_pool": ("KarpenterNodePool",),
     "components.node_pool_args": (

@@ -11,6 +11,9 @@ from pulumi_kubernetes import Provider
 from fleet.plan import Plan, Release, Resource
 from fleet.recorder import record_program
 
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+"""A host's public key that no host has: GitHub's own, which everybody has."""
+
 PROJECT, STACK = "gpu-runners", "test"
 
 
@@ -34,6 +37,14 @@ def on_aws(**options: Any) -> pulumi.ResourceOptions:
     from pulumi_aws import Provider as Account
 
     providers = [Provider("cluster", context="cluster"), Account("account", region="eu-west-1")]
+    return pulumi.ResourceOptions(providers=providers, **options)
+
+
+def on_hosts(**options: Any) -> pulumi.ResourceOptions:
+    """Options with the providers of a cluster and of commands. To be called once, in the program."""
+    from pulumi_command import Provider as Commands
+
+    providers = [Provider("cluster", context="cluster"), Commands("hosts")]
     return pulumi.ResourceOptions(providers=providers, **options)
 
 

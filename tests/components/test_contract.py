@@ -41,6 +41,8 @@ from components import (
     KarpenterNodePoolArgs,
     NetworkReference,
     NodeClass,
+    NvidiaContainerToolkit,
+    NvidiaContainerToolkitArgs,
     NvidiaDevicePlugin,
     NvidiaDevicePluginArgs,
     NvidiaGpuOperator,
@@ -53,11 +55,13 @@ from components import (
     RunnerScaleSet,
     RunnerScaleSetArgs,
     SecurityGroupTerm,
+    SshHost,
+    SshLogin,
     SubnetTerm,
     TimeSlicing,
 )
 from fleet.plan import Plan, Resource
-from tests.recording import on_aws, on_cluster, recorded
+from tests.recording import HOST_KEY, on_aws, on_cluster, on_hosts, recorded
 
 ROOT = pathlib.Path(components.__file__).parent.parent
 
@@ -67,6 +71,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     EksCluster: "gpu-runners:index:EksCluster",
     EksNetwork: "gpu-runners:index:EksNetwork",
     Karpenter: "gpu-runners:index:Karpenter",
+    NvidiaContainerToolkit: "gpu-runners:index:NvidiaContainerToolkit",
     NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
     NvidiaGpuOperator: "gpu-runners:index:NvidiaGpuOperator",
     KarpenterNodePool: "gpu-runners:index:KarpenterNodePool",
@@ -77,6 +82,9 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 
 ON_AWS = {EksCluster, EksNetwork, Karpenter}
 """Those that need a provider of AWS too."""
+
+ON_HOSTS = {NvidiaContainerToolkit}
+"""Those that need a provider of commands and no cluster."""
 
 ORG = "https://github.com/org"
 
@@ -133,6 +141,14 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "Karpenter with a token of its service account": (
         Karpenter,
         KarpenterArgs(**ON_EKS, identity=Irsa(provider_arn="arn", provider_url="https://oidc.example")),
+    ),
+    "NvidiaContainerToolkit": (
+        NvidiaContainerToolkit,
+        NvidiaContainerToolkitArgs(
+            hosts=[SshHost(name="gpu-1", address="192.0.2.1", host_keys=[HOST_KEY])],
+            login=SshLogin(user="ci", private_key="key"),
+            nvkind=True,
+        ),
     ),
     "NvidiaDevicePlugin": (NvidiaDevicePlugin, NvidiaDevicePluginArgs()),
     "NvidiaDevicePlugin with sharing and a RuntimeClass": (
@@ -220,6 +236,8 @@ def args_of(cls: type) -> type:
 
 def options(cls: type) -> pulumi.ResourceOptions:
     """The providers that a component of that class needs."""
+    if cls in ON_HOSTS:
+        return on_hosts()
     return on_aws() if cls in ON_AWS else on_cluster()
 
 
@@ -241,7 +259,7 @@ def itself(plan: Plan) -> Resource:
 
 def children(plan: Plan) -> list[Resource]:
     """What it registers, components that a provider makes among them."""
-    others = ("before", "cluster", "account")
+    others = ("before", "cluster", "account", "hosts")
     return [resource for resource in plan.resources if resource != itself(plan) and resource.name not in others]
 
 
@@ -395,7 +413,10 @@ def test_the_callers_options_are_the_components_alone(cls: type, args: object) -
     assert component.options == {"ignoreChanges": ["nothing"], "aliases": ["old"]}
     for child in children(plan):
         assert before not in child.depends_on
-        assert child.options.keys() <= {"customTimeouts"}
+        # The last is what pulumi-command's SDK says of every command.
+        own = {"customTimeouts", "deleteBeforeReplace", "replaceOnChanges"}
+        assert child.options.keys() <= own
+        assert child.options.get("replaceOnChanges", ["triggers[*]"]) == ["triggers[*]"]
 
 
 @of_every_example

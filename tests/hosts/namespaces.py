@@ -155,6 +155,27 @@ class Host:
         state.parent.mkdir(exist_ok=True)
         state.write_text("active\n")
 
+    def add_gpus(self, *, vendor: str, pci_class: str, count: int, module: str | None, render_gid: int | None) -> None:
+        """Lets the host's kernel seem to know GPUs: folders lie over its own in /sys, and a node in /dev.
+
+        They are gone when the host has been stopped.
+        """
+        devices, modules = self.path("/srv/stand-ins/devices"), self.path("/srv/stand-ins/module")
+        modules.mkdir(parents=True)
+        if module:
+            (modules / module).mkdir()
+        for number in range(count):
+            device = devices / f"0000:{number + 1:02x}:00.0"
+            device.mkdir(parents=True)
+            (device / "vendor").write_text(f"{vendor}\n")
+            (device / "class").write_text(f"{pci_class}\n")
+        self.run("mount", "--bind", "/srv/stand-ins/module", "/sys/module")
+        self.run("mount", "--bind", "/srv/stand-ins/devices", "/sys/bus/pci/devices")
+        if render_gid is not None:
+            node = "/dev/dri/renderD128"
+            # Nothing opens it: the numbers are those of /dev/null.
+            self.run("sh", "-ec", f"mkdir /dev/dri; mknod {node} c 1 3; chgrp {render_gid} {node}")
+
     def unplug(self) -> None:
         """Cuts its network, as a pulled cable does: what is connected hears nothing more."""
         self.run("ip", "link", "set", "eth0", "down")

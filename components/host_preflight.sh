@@ -1,0 +1,56 @@
+# Facts of a host that a cluster or a runner is going to be on, one `name=value` a line. Changes nothing.
+#
+# It needs no rights but sudo's answer, and nothing that is not on every Debian, Ubuntu and Red Hat: no lspci, no Python.
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+fact() { printf '%s=%s\n' "$1" "$2"; }
+
+# A value of /etc/os-release, which is written as a shell would read it.
+release() { (. /etc/os-release 2>/dev/null && eval "printf %s \"\${$1:-}\""); }
+
+# GPUs of a PCI vendor: display controllers (class 03) and processing accelerators (12, which an MI300 is). A GPU's
+# sound and USB functions are of other classes, and so are switches between GPUs.
+gpus() {
+  count=0
+  for device in /sys/bus/pci/devices/*; do
+    [ "$(cat "$device/vendor" 2>/dev/null)" = "$1" ] || continue
+    case $(cat "$device/class" 2>/dev/null) in
+      0x03* | 0x12*) count=$((count + 1)) ;;
+    esac
+  done
+  echo "$count"
+}
+
+loaded() { if [ -d "/sys/module/$1" ]; then echo yes; else echo no; fi; }
+
+rendering() {
+  for node in /dev/dri/renderD*; do
+    if [ -c "$node" ]; then stat -c %g "$node" && return; fi
+  done
+}
+
+memory() { sed -n "s/^$1: *\([0-9]*\) kB/\1/p" /proc/meminfo; }
+
+main() {
+  fact clock "$(date +%s.%N)"
+  if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then fact root yes; else fact root no; fi
+  fact hostname "$(uname -n)"
+  fact os "$(release ID)"
+  fact os_version "$(release VERSION_ID)"
+  fact kernel "$(uname -r)"
+  fact architecture "$(uname -m)"
+  fact cgroup "$(stat -fc %T /sys/fs/cgroup 2>/dev/null)"
+  fact memory_kib "$(memory MemTotal)"
+  fact swap_kib "$(memory SwapTotal)"
+  fact disk_free_kib "$(df -Pk /var/lib | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4)"
+  fact addresses "$(ip -o address show 2>/dev/null | sed -n 's/.* inet6\{0,1\} \([^ /]*\).*/\1/p' | tr '\n' ' ')"
+  fact nameserver "$(sed -n 's/^nameserver[[:space:]]*//p' /etc/resolv.conf 2>/dev/null | head -n 1)"
+  fact gpus_amd "$(gpus 0x1002)"
+  fact gpus_nvidia "$(gpus 0x10de)"
+  fact module_amdgpu "$(loaded amdgpu)"
+  fact module_nvidia "$(loaded nvidia)"
+  fact render_gid "$(rendering)"
+  fact complete yes
+}
+
+main </dev/null

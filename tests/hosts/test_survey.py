@@ -1,0 +1,267 @@
+"""`fleet.hosts.survey` over real SSH servers: facts, and what each kind of trouble is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from components import HostNeeds, SshHost, SshLogin
+from fleet import hosts as asking
+from fleet.hosts import HostReport, survey, table
+from tests.hosts.namespaces import Host, Hosts
+
+ANYTHING = HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)
+"""Needs that a host of namespaces meets, whatever machine it is on."""
+
+
+def but(host: SshHost, **changes: object) -> SshHost:
+    return dataclasses.replace(host, **changes)  # type: ignore[arg-type]
+
+
+def asked(host: Host, login: SshLogin, needs: HostNeeds = ANYTHING, **options: object) -> HostReport:
+    (report,) = survey([host.ssh], login, {host.name: needs}, **options)  # type: ignore[arg-type]
+    return report
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> Host:
+    return hosts.start("node-1")
+
+
+def test_facts_are_the_hosts_own(hosts: Hosts, host: Host) -> None:
+    report = asked(host, hosts.login, dataclasses.replace(ANYTHING, address=host.address))
+    assert report.failures == ()
+    facts = report.facts
+    assert facts
+    assert (facts.hostname, facts.root) == ("node-1", True)
+    assert host.address in facts.addresses
+    assert hosts.machine_address not in facts.addresses
+    assert facts.nameserver == hosts.machine_address
+    assert facts.kernel == os.uname().release
+    assert facts.memory_kib == int(pathlib.Path("/proc/meminfo").read_text().split()[1])
+    assert (facts.gpus_amd, facts.gpus_nvidia, facts.render_gid) == (0, 0, None)
+
+
+def test_gpus_are_found_without_lspci(hosts: Hosts, host: Host) -> None:
+    host.add_gpus(vendor="0x1002", pci_class="0x120000", count=8, module="amdgpu", render_gid=110)
+    report = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu="amd", gpus=8))
+    assert report.failures == ()
+    assert report.facts
+    assert (report.facts.gpus_amd, report.facts.module_amdgpu, report.facts.render_gid) == (8, True, 110)
+    (failure,) = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu="nvidia")).failures
+    assert failure.startswith("gpus: 0 of NVIDIA on the PCI bus")
+
+
+@pytest.mark.parametrize(
+    ("pci_class", "counts"), [("0x030000", 1), ("0x030200", 1), ("0x120000", 1), ("0x040300", 0), ("0x068000", 0)]
+)
+def test_what_counts_as_a_gpu(hosts: Hosts, host: Host, pci_class: str, counts: int) -> None:
+    host.add_gpus(vendor="0x10de", pci_class=pci_class, count=1, module=None, render_gid=None)
+    report = asked(host, hosts.login)
+    assert report.facts
+    assert (report.facts.gpus_nvidia, report.facts.module_nvidia) == (counts, False)
+
+
+def test_sudo_that_asks_is_said(hosts: Hosts, host: Host) -> None:
+    report = asked(host, hosts.guest)
+    assert report.failures == ("sudo: asks for a password; give the user NOPASSWD in /etc/sudoers.d",)
+
+
+def test_a_host_with_another_key_is_not_talked_to(hosts: Hosts, host: Host) -> None:
+    other = hosts.start("node-2")
+    (report,) = survey([but(host.ssh, host_keys=[other.host_key])], hosts.login)
+    assert report.facts is None
+    assert report.failures[0].startswith("ssh: shows another host key than the one that is pinned")
+    assert "Accepted publickey" not in (host.folder / "console.log").read_text()
+
+
+def test_one_of_two_pinned_keys_is_enough(hosts: Hosts, host: Host) -> None:
+    other = hosts.start("node-2")
+    (report,) = survey([but(host.ssh, host_keys=[other.host_key, host.host_key])], hosts.login)
+    assert report.facts
+
+
+def test_a_key_that_is_not_let_in_is_said(hosts: Hosts, host: Host) -> None:
+    host.path("/home/ci/.ssh/authorized_keys").write_text("")
+    assert asked(host, hosts.login).failures[0].startswith("ssh: lets the user in by no key that was offered")
+
+
+def test_hosts_that_are_down_have_reports_beside_the_others(hosts: Hosts) -> None:
+    started = [hosts.start(f"node-{number}") for number in (1, 2, 3)]
+    unplugged, stopped = started[0], started[1]
+    unplugged.unplug()
+    refused = dataclasses.replace(started[2].ssh, name="wrong-port", port=2222)
+    stopped.stop()
+    login = dataclasses.replace(hosts.login, dial_seconds=2)
+    began = time.monotonic()
+    reports = {
+        report.host.name: report for report in survey([each.ssh for each in started], login, {"node-3": ANYTHING})
+    }
+    assert time.monotonic() - began < 8
+    assert reports["node-1"].facts is reports["node-2"].facts is None
+    for name in ("node-1", "node-2"):
+        assert reports[name].failures[0].startswith(("ssh: does not answer", "ssh: cannot be reached"))
+    assert reports["node-3"].failures == ()
+    (report,) = survey([refused], login)
+    assert report.failures == ("ssh: refuses connections on that port; start its SSH server",)
+
+
+def test_a_connection_that_breaks_off_is_no_wait_for_ever(hosts: Hosts, host: Host) -> None:
+    cut = threading.Timer(1.0, host.unplug)
+    cut.start()
+    began = time.monotonic()
+    report = asked(host, hosts.login, verifications={"slow": "sleep 30\n"}, seconds=4)
+    cut.join()
+    assert time.monotonic() - began < 8
+    assert report.facts
+    assert report.failures == ("ssh: has not answered all of it within 4 s; is it overloaded?",)
+
+
+def test_a_server_that_dies_is_said(hosts: Hosts, host: Host) -> None:
+    ended = threading.Timer(1.0, host.stop)
+    ended.start()
+    report = asked(host, hosts.login, verifications={"slow": "sleep 30\n"}, seconds=20)
+    ended.join()
+    assert report.failures[0].startswith(("ssh: has ended the connection", "ssh: no longer answers"))
+
+
+def test_hosts_are_asked_at_once(hosts: Hosts) -> None:
+    started = [hosts.start(f"node-{number}") for number in range(6)]
+    slow = {"slow": "sleep 2\n"}
+    began = time.monotonic()
+    reports = survey(
+        [each.ssh for each in started], hosts.login, dict.fromkeys(hosts.started, ANYTHING), verifications=slow
+    )
+    assert time.monotonic() - began < 10
+    assert [report.host.name for report in reports] == list(hosts.started)
+    assert all(report.failures == () for report in reports)
+
+
+def test_a_clock_that_is_wrong_is_said(hosts: Hosts, host: Host) -> None:
+    date = host.path("/usr/local/bin/date")
+    date.write_text('#!/bin/sh\nif [ "$*" = +%s.%N ]; then /usr/bin/date -d "90 seconds ago" "$@"; fi\n')
+    date.chmod(0o755)
+    (failure,) = asked(host, hosts.login).failures
+    said = re.fullmatch(r"clock: is ([0-9.]+) s behind; .*", failure)
+    # The login is no skew, and takes a second at most.
+    assert said
+    assert 85 < float(said[1]) <= 90
+
+
+def test_deviations_of_a_verification_are_failures(hosts: Hosts, host: Host) -> None:
+    script = 'echo "$1 as $(id -un)" >&2; echo fine; exit 1\n'
+    assert asked(host, hosts.login, verifications={"toolkit": script}).failures == ("verify as root",)
+
+
+def test_through_a_jump_host_that_alone_can_reach_it(hosts: Hosts, host: Host) -> None:
+    jump = hosts.start("jump")
+    # The host answers to the jump host's address only.
+    host.run("ip", "route", "add", "unreachable", hosts.machine_address)
+    direct = dataclasses.replace(hosts.login, dial_seconds=2)
+    assert asked(host, direct).facts is None
+    assert asked(host, dataclasses.replace(direct, jump=jump.ssh)).facts
+    wrong = but(jump.ssh, host_keys=[host.host_key])
+    report = asked(host, dataclasses.replace(direct, jump=wrong))
+    assert report.facts is None
+    assert report.failures[0].startswith("ssh: shows another host key")
+
+
+def test_by_an_agent(hosts: Hosts, host: Host, tmp_path: pathlib.Path) -> None:
+    socket = tmp_path / "agent"
+    key = tmp_path / "key"
+    key.touch(0o600)
+    key.write_text(hosts.private_key)
+    with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL) as agent:
+        while not socket.exists():
+            time.sleep(0.01)
+        add = ["ssh-add", "-q", key]
+        subprocess.run(add, env=os.environ | {"SSH_AUTH_SOCK": str(socket)}, timeout=10, check=True)
+        login = dataclasses.replace(hosts.login, private_key=None, agent_socket=str(socket))
+        assert asked(host, login).facts
+        agent.terminate()
+
+
+def test_the_key_is_in_no_command_line_and_no_file_stays(hosts: Hosts, host: Host) -> None:
+    """Looked at while a slow host is being asked, by another process."""
+    before = set(pathlib.Path("/tmp").glob("gpufleet-ssh-*"))
+    seen: list[str] = []
+
+    def look() -> None:
+        time.sleep(1)
+        for process in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                seen.append(process.read_bytes().decode(errors="replace"))
+            except OSError:
+                continue
+        for folder in set(pathlib.Path("/tmp").glob("gpufleet-ssh-*")) - before:
+            seen.append(f"mode {folder.stat().st_mode & 0o077:o} {(folder / 'identity').stat().st_mode & 0o077:o}")
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    asked(host, hosts.login, verifications={"slow": "sleep 2\n"})
+    watching.join()
+    secret = hosts.private_key.splitlines()[2]
+    assert any(line.startswith("ssh\0") and "node-1" in line for line in seen)
+    assert not any(secret in line for line in seen)
+    assert "mode 0 0" in seen
+    assert set(pathlib.Path("/tmp").glob("gpufleet-ssh-*")) <= before
+
+
+def test_what_cannot_be_right_is_refused_before_anybody_is_asked() -> None:
+    with pytest.raises(ValueError, match="login: give either private_key or agent_socket"):
+        survey([], SshLogin(user="ci"))
+
+
+def test_without_a_client_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FileNotFoundError, match="no SSH client on PATH; install openssh-client"):
+        survey([], SshLogin(user="ci", private_key="key"))
+
+
+def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host: Host) -> None:
+    down = SshHost(name="down", address="198.18.255.255", host_keys=[host.host_key])
+    reports = survey([host.ssh, down], dataclasses.replace(hosts.guest, dial_seconds=1), {"node-1": ANYTHING})
+    console = Console(width=160, no_color=True)
+    with console.capture() as captured:
+        console.print(table(reports))
+    header, first, second, *rest = captured.get().splitlines()
+    assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "to", "be", "done"]
+    assert first.startswith("node-1  ")
+    assert "sudo: asks for a password" in first
+    assert second.startswith("down  ")
+    assert "ssh: " in second
+    assert rest == []
+
+
+def test_an_interrupt_ends_every_client(hosts: Hosts, host: Host, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "ask.py"
+    program.write_text(
+        textwrap.dedent(f"""
+            from components import SshHost, SshLogin
+            from fleet.hosts import survey
+            host = SshHost(name="node-1", address={host.address!r}, host_keys=[{host.host_key!r}])
+            login = SshLogin(user="ci", private_key={hosts.private_key!r})
+            survey([host], login, verifications={{"slow": "sleep 60"}})
+        """)
+    )
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(asking.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, program], env=environment, stderr=subprocess.DEVNULL) as run:
+        children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        ends = time.monotonic() + 20
+        while "sleep 60" not in host.run("ps", "-eo", "args=").out and time.monotonic() < ends:
+            time.sleep(0.1)
+        clients = children.read_text().split()
+        assert clients
+        run.send_signal(2)
+        run.wait(10)
+    assert [client for client in clients if pathlib.Path(f"/proc/{client}").exists()] == []
