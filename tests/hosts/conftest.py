@@ -1,5 +1,6 @@
 """Fixtures of the tests on hosts."""
 
+from tests.components.conftest import document_003
 from tests.hosts.fixtures import host_layer, hosts, repository, toolkit_packages
 
-__all__ = ["host_layer", "hosts", "repository", "toolkit_packages"]
+__all__ = ["document_003", "host_layer", "hosts", "repository", "toolkit_packages"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,15 @@ def test_a_bare_host_gets_all_of_it(toolkit: Toolkit) -> None:
     assert changed[:3] == ["package repository", "pin", f"packages, now {PINNED}"]
     assert toolkit.states() == held(PINNED)
     assert toolkit.deviations() == []
+
+
+def test_the_documents_commands_are_what_the_host_is_asked(toolkit: Toolkit, document_003: str) -> None:
+    toolkit.install()
+    wanted = re.findall(r"^sudo ((?:nvidia-ctk|systemctl) .+)$", document_003, re.MULTILINE)
+    asked = [f"{program} {call}" for program in ("nvidia-ctk", "systemctl") for call in toolkit.host.calls(program)]
+    assert len(wanted) == 3
+    # The rest is of the package's own installation, and questions.
+    assert [call for call in asked if "--quiet" not in call and "is-active" not in call] == wanted
 
 
 def test_a_second_run_changes_and_restarts_nothing_and_asks_nobody(
