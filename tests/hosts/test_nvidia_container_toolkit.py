@@ -6,13 +6,15 @@ import dataclasses
 import hashlib
 import pathlib
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from components import NvidiaContainerToolkitArgs
+from components import HostNeeds, NvidiaContainerToolkitArgs
 from components.nvidia_container_toolkit import TOOLKIT_PACKAGES, root_shell, toolkit_script
+from fleet.hosts import survey
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Ended, Host, Hosts
@@ -248,6 +250,30 @@ def test_a_script_that_arrives_in_part_does_nothing(toolkit: Toolkit) -> None:
         done = toolkit.hosts.ssh(toolkit.host, "sudo -n sh -s install", stdin=script[: int(len(script) * part)])
         assert "changed" not in done.out
     assert not toolkit.host.path("/etc/apt/preferences.d/nvidia-container-toolkit").exists()
+
+
+def test_connections_that_break_off_leave_nothing_that_the_next_run_does_not_finish(toolkit: Toolkit) -> None:
+    for seconds in (0.6, 1.2, 1.8):
+        running = threading.Timer(seconds, toolkit.host.run, ["sh", "-c", "kill $(pgrep -f 'sshd: ci@')"])
+        running.start()
+        assert toolkit.run("install").code == 255
+        running.join()
+    toolkit.install()
+    assert toolkit.deviations() == []
+    assert toolkit.states() == held(PINNED)
+
+
+def test_a_survey_of_hosts_finds_drift(installed: Toolkit) -> None:
+    installed.host.run("apt-mark", "unhold", "libnvidia-container1")
+    (report,) = survey(
+        [installed.host.ssh],
+        installed.args.login,
+        {"gpu-1": HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)},
+        verifications={"toolkit": toolkit_script(installed.args)},
+    )
+    assert report.failures == (
+        "nvidia-container-toolkit: libnvidia-container1: is not held; the next upgrade may replace it",
+    )
 
 
 def test_removal_lets_go_and_stops_nothing(installed: Toolkit) -> None:

@@ -158,6 +158,16 @@ def test_a_clock_that_is_wrong_is_said(hosts: Hosts, host: Host) -> None:
     assert 85 < float(said[1]) <= 90
 
 
+def test_a_long_way_is_no_skew(hosts: Hosts, host: Host) -> None:
+    try:
+        host.delay(300)
+    except LookupError as error:
+        pytest.skip(str(error))
+    report = asked(host, hosts.login)
+    assert report.seconds > 1
+    assert report.failures == ()
+
+
 def test_deviations_of_a_verification_are_failures(hosts: Hosts, host: Host) -> None:
     script = 'echo "$1 as $(id -un)" >&2; echo fine; exit 1\n'
     assert asked(host, hosts.login, verifications={"toolkit": script}).failures == ("verify as root",)
