@@ -234,6 +234,9 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   requirements
+  # A run whose connection broke off may still be at work.
+  exec 9>/run/lock/nvidia-container-toolkit
+  flock -w 600 9 || fail 'another run has been at work here for ten minutes'
   case $1 in
     install)
       repository
