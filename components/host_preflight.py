@@ -124,6 +124,8 @@ def parse_facts(text: str) -> HostFacts:
         )
     except KeyError as error:
         raise ValueError(f"the fact {error.args[0]} is missing") from None
+    except ValueError as error:
+        raise ValueError(f"a fact is no number: {error}") from None
 
 
 Rule = Callable[[HostFacts, HostNeeds], Iterator[str]]

@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
+from rich.text import Text
 
 from components.host_preflight import HostFacts, HostNeeds, parse_facts, preflight_failures, preflight_script
 from components.ssh import SshHost, SshLogin, known_hosts, ssh_config, ssh_refusals
 
 AT_ONCE = 32
-"""Hosts that are asked at the same time: each is a process here, and a login that a jump host has to let in."""
+"""Hosts that are asked at the same time; each is a process here."""
+
+AT_ONCE_BY_JUMP = 10
+"""The same through a jump host: its server drops some of those above ten that have not logged in yet (`MaxStartups` in
+sshd_config(5), 10:30:100 by default)."""
 
 REASONS: Mapping[str, str] = {
     "Host key verification failed": (
@@ -33,6 +38,7 @@ REASONS: Mapping[str, str] = {
     "not responding": "no longer answers: the connection broke off",
     "Broken pipe": "has ended the connection",
     "Connection reset": "has ended the connection",
+    "Connection closed by": "has ended the connection",
     "closed by remote host": "has ended the connection",
 }
 """What the client says, and what that means."""
@@ -96,7 +102,7 @@ def survey(
 
 
 async def _survey(hosts: Sequence[SshHost], asked: Survey) -> list[HostReport]:
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE_BY_JUMP if asked.login.jump else AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="gpufleet-ssh-") as folder:
         config = _client_files(pathlib.Path(folder), hosts, asked.login)
 
@@ -192,7 +198,9 @@ def table(reports: Sequence[HostReport]) -> Table:
         made.add_column(column)
     made.add_column("to be done", overflow="fold")
     for report in reports:
-        made.add_row(report.host.name, *_cells(report.facts), "\n".join(report.failures) or "nothing")
+        cells = (report.host.name, *_cells(report.facts), "\n".join(report.failures) or "nothing")
+        # As text: in a string, rich takes what is in brackets for a style.
+        made.add_row(*(Text(cell) for cell in cells))
     return made
 
 

@@ -64,10 +64,16 @@ def test_each_fact_is_needed_and_is_looked_for_by_the_script(name: str) -> None:
     assert f"fact {name} " in preflight_script()
 
 
-@given(st.text())
-def test_no_text_is_a_traceback(text: str) -> None:
-    with pytest.raises(ValueError, match="facts are missing"):
-        parse_facts(text)
+@given(st.integers(0, PRINTED.count("\n") - 1), st.text(max_size=20))
+def test_whatever_a_host_prints_is_facts_or_one_line(line: int, value: str) -> None:
+    lines = PRINTED.splitlines(keepends=True)
+    name = lines[line].partition("=")[0]
+    lines[line] = f"{name}={value}\n"
+    try:
+        said = preflight_failures(parse_facts("".join(lines)), NEEDS)
+    except ValueError as error:
+        said = [str(error)]
+    assert all("\n" not in each for each in said)
 
 
 def test_a_good_host_fails_nothing() -> None:

@@ -253,6 +253,14 @@ def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host:
     assert rest == []
 
 
+def test_the_table_shows_failures_as_they_are() -> None:
+    host = SshHost(name="node-1", address="192.0.2.1", host_keys=["key"])
+    console = Console(width=160, no_color=True)
+    with console.capture() as captured:
+        console.print(table([HostReport(host, None, ("host_keys[0] of [bold]node-1[/]",), 1.0)]))
+    assert "host_keys[0] of [bold]node-1[/]" in captured.get()
+
+
 def test_an_interrupt_ends_every_client(hosts: Hosts, host: Host, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "ask.py"
     program.write_text(
