@@ -59,6 +59,15 @@ def parser() -> argparse.ArgumentParser:
     labels.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
     labels.add_argument("--format", choices=("markdown", "json", "actionlint"), default="markdown")
 
+    lint = commands.add_parser("lint-workflows", help="find the labels that workflows ask for and nobody serves")
+    lint.add_argument("path", nargs="+", type=pathlib.Path, help="workflow file, or folder with .github/workflows")
+    lint.add_argument("--format", choices=("text", "json", "sarif"), default="text")
+    lint.add_argument("--repository", metavar="OWNER/NAME", help="whose workflows they are: only its labels count")
+    lint.add_argument(
+        "--also", action="append", default=[], metavar="LABEL", help="label, or pattern (*), that others serve"
+    )
+    lint.add_argument("--labels-only", action="store_true", help="leave actionlint's own checks out")
+
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
@@ -199,6 +208,20 @@ def _labels(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import labels, lint_workflows, stack
+
+    return lint_workflows.run(
+        arguments.path,
+        labels.catalogue(stack.read(root, name) for name in stack.names(root)),
+        also=arguments.also,
+        repository=arguments.repository,
+        today=datetime.date.today(),
+        form=arguments.format,
+        own_only=arguments.labels_only,
+    )
+
+
 def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
@@ -284,7 +307,13 @@ def _sandbox_kubeconfig(root: pathlib.Path, arguments: argparse.Namespace) -> in
     return OK
 
 
-_COMMANDS = {"check": _check, "preview": _preview, "labels": _labels, "sandbox": _sandbox}
+_COMMANDS = {
+    "check": _check,
+    "preview": _preview,
+    "labels": _labels,
+    "lint-workflows": _lint_workflows,
+    "sandbox": _sandbox,
+}
 _SANDBOX = {
     "build": _sandbox_build,
     "up": _sandbox_up,
