@@ -1,0 +1,162 @@
+"""Scale sets as others keep them: values of the chart, what Helm says of a release, manifests that it rendered."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from stacks.fault import holds_secret
+
+LARGEST = 1024**2
+"""Bytes of a file; the chart's own values have 20,000."""
+
+MOST_VALUES = 100_000
+"""Values of one file, aliases written out."""
+
+SECRET = "<secret>"
+"""What stands for every secret: none is kept, and so none is printed."""
+
+SECRET_NAME = re.compile(r"token|secret|passw|private_?key|api_?key|credential", re.IGNORECASE)
+"""Names of environment variables whose value is taken for a secret."""
+
+
+class UnreadableValues(Exception):
+    """The file holds no scale set that can be read. `str()` is one line."""
+
+
+@dataclass(frozen=True)
+class ScaleSet:
+    """One scale set, in the words of the chart `gha-runner-scale-set`."""
+
+    origin: str
+    """File that it comes from."""
+    label: str | None
+    """Its `runs-on` label, where the file tells it."""
+    namespace: str | None
+    """Its namespace, where the file tells it."""
+    values: Mapping[str, Any] = field(repr=False)
+    """Values of the chart, with SECRET for each secret."""
+    rendered: bool = False
+    """Whether the chart has been at it, and so has added what it always adds."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a file holds besides scale sets, and why it is passed over."""
+
+    what: str
+    why: str
+
+
+def read(path: pathlib.Path) -> list[ScaleSet | Passed]:
+    """What a file holds. Raises UnreadableValues."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UnreadableValues(f"{path}: has more than {LARGEST:,} bytes")
+        documents = list(yaml.safe_load_all(path.read_bytes()))
+        found = [one for document in documents for one in _document(_Clean().value(document), str(path))]
+    except OSError as error:
+        raise UnreadableValues(f"{path}: cannot be read: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f":{mark.line + 1}" if mark else ""
+        raise UnreadableValues(f"{path}{at}: is not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # A date that no calendar has, bytes that are no text.
+        raise UnreadableValues(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise UnreadableValues(f"{path}: its nesting or its aliases do not end") from None
+    if not any(isinstance(one, ScaleSet) for one in found):
+        raise UnreadableValues(
+            f"{path}: holds no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
+        )
+    return found
+
+
+class _Clean:
+    """A copy without secrets, of bounded size."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def value(self, value: Any, key: str = "") -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise RecursionError
+        if isinstance(value, dict):
+            hidden = _hidden_keys(value, key)
+            return {
+                str(name): SECRET if name in hidden else self.value(item, str(name)) for name, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, str) and holds_secret(value):
+            return SECRET
+        return value
+
+
+def _hidden_keys(value: dict[Any, Any], key: str) -> set[Any]:
+    """Keys of a mapping that hold a secret, whatever it looks like."""
+    if key in ("githubConfigSecret", "data", "stringData"):
+        return {name for name in value if name not in ("github_app_id", "github_app_installation_id")}
+    if "name" in value and isinstance(value.get("value"), str) and SECRET_NAME.search(str(value["name"])):
+        return {"value"}
+    return set()
+
+
+def _document(document: Any, origin: str) -> Iterator[ScaleSet | Passed]:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise UnreadableValues(f"{origin}: is a {type(document).__name__}, not a mapping")
+    if document.get("kind") == "List" and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _document(item, origin)
+    elif "kind" in document and "apiVersion" in document:
+        yield _manifest(document, origin)
+    else:
+        # `helm get values` says so first, and its YAML afterwards.
+        headings = ("USER-SUPPLIED VALUES", "COMPUTED VALUES")
+        values = {key: value for key, value in document.items() if key not in headings or value is not None}
+        name = values.get("runnerScaleSetName")
+        if values.keys() & {"template", "githubConfigUrl", "githubConfigSecret", "minRunners", "maxRunners"}:
+            yield ScaleSet(origin, str(name) if name else None, values.get("namespaceOverride") or None, values)
+        else:
+            yield Passed(f"keys {', '.join(sorted(values)[:5])}", "none of them is the scale-set chart's")
+
+
+def _manifest(manifest: dict[str, Any], origin: str) -> ScaleSet | Passed:
+    metadata = _mapping(manifest.get("metadata"))
+    kind, name = str(manifest["kind"]), str(metadata.get("name", ""))
+    if kind != "AutoscalingRunnerSet":
+        made_by_chart = kind in ("ServiceAccount", "Role", "RoleBinding", "Secret")
+        why = "the chart makes one again" if made_by_chart else "only scale sets are imported"
+        return Passed(f"{kind} {name}", why)
+    spec = dict(_mapping(manifest.get("spec")))
+    values = {_VALUES.get(key, key): value for key, value in spec.items()}
+    for part in ("labels", "annotations"):
+        own = {key: value for key, value in _mapping(metadata.get(part)).items() if not _by_chart(key)}
+        values |= {part: own} if own else {}
+    label = str(spec.get("runnerScaleSetName") or name)
+    return ScaleSet(origin, label or None, metadata.get("namespace"), values, rendered=True)
+
+
+_VALUES = {"runnerScaleSetLabels": "scaleSetLabels", "vaultConfig": "keyVault"}
+"""Fields of an AutoscalingRunnerSet that have another name among the chart's values
+(templates/autoscalingrunnerset.yaml at 0.14.2)."""
+
+
+def _by_chart(key: str) -> bool:
+    """Whether a label or annotation is made by Helm, the chart, the controller or kubectl."""
+    return key.startswith(
+        ("app.kubernetes.io/", "helm.sh/", "meta.helm.sh/", "actions.github.com/", "kubectl.kubernetes.io/")
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
