@@ -68,6 +68,16 @@ def parser() -> argparse.ArgumentParser:
     )
     lint.add_argument("--labels-only", action="store_true", help="leave actionlint's own checks out")
 
+    imports = commands.add_parser("import", help="write stack file entries of scale sets that exist")
+    imports.add_argument(
+        "file", nargs="+", metavar="[LABEL=]FILE", help="values of ARC's chart, `helm get values`, or manifests"
+    )
+    imports.add_argument("--namespace", help="namespace of the runners, where the files do not say")
+    imports.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="value that Helm was given beside the files"
+    )
+    imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries there")
+
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
@@ -222,6 +232,12 @@ def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     )
 
 
+def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import runner_import
+
+    return runner_import.run(arguments.file, arguments.namespace, arguments.set, arguments.out)
+
+
 def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
@@ -312,6 +328,7 @@ _COMMANDS = {
     "preview": _preview,
     "labels": _labels,
     "lint-workflows": _lint_workflows,
+    "import": _import,
     "sandbox": _sandbox,
 }
 _SANDBOX = {
