@@ -120,7 +120,7 @@ def test_without_go_the_labels_are_still_judged(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A `go` that is older than the module's stands in for none at all: the one beside this Python cannot be hidden."""
+    """The `go` beside this Python cannot be hidden; one that can have no modules is as good as none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GOPROXY", "off")
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))

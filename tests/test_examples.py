@@ -1,0 +1,42 @@
+"""The example workflows: labels of the catalogue, actions by digest, and nothing that either linter minds."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from fleet import actionlint, pins
+from tests.conftest import ROOT, Gpufleet
+
+WORKFLOWS = sorted((ROOT / "examples/workflows").glob("*.yml"))
+
+
+def test_there_is_an_example_for_every_label(gpufleet: Gpufleet) -> None:
+    catalogue = json.loads(gpufleet("-C", ROOT, "labels", "--format", "json").out)
+    assert {path.stem for path in WORKFLOWS} == {entry["label"] for entry in catalogue["labels"]}
+    for path in WORKFLOWS:
+        assert f"runs-on: {path.stem}\n" in path.read_text()
+
+
+def test_nothing_is_said_of_them(gpufleet: Gpufleet) -> None:
+    try:
+        actionlint.program()
+    except actionlint.NoActionlint as error:
+        pytest.skip(f"no actionlint: {error}")
+    ended = gpufleet("-C", ROOT, "lint-workflows", "--format", "json", ROOT / "examples/workflows")
+    found = json.loads(ended.out)
+    assert (ended.code, found["findings"], found["actionlint"]) == (0, [], actionlint.version())
+    assert found["files"] == len(WORKFLOWS)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_those_of_our_own_ci(path: pathlib.Path) -> None:
+    ours = pins.versions(ROOT / ".github/workflows")
+    theirs = pins.versions(path.parent)
+    assert theirs.items() <= ours.items()
+    assert len(re.findall(r"uses:", path.read_text())) == len(
+        re.findall(r"uses: \S+@[0-9a-f]{40} # v", path.read_text())
+    )
