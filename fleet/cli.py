@@ -78,6 +78,12 @@ def parser() -> argparse.ArgumentParser:
     )
     imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries there")
 
+    pins = commands.add_parser("pins", help="list every version that is fixed, and why")
+    pins.add_argument("--format", choices=("text", "json"), default="text")
+    pins.add_argument(
+        "--on", metavar="DATE", type=day, default=datetime.date.today(), help="day on which they are judged; today"
+    )
+
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
@@ -238,6 +244,12 @@ def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return runner_import.run(arguments.file, arguments.namespace, arguments.set, arguments.out)
 
 
+def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import pins
+
+    return pins.run(arguments.format, arguments.on)
+
+
 def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
@@ -329,6 +341,7 @@ _COMMANDS = {
     "labels": _labels,
     "lint-workflows": _lint_workflows,
     "import": _import,
+    "pins": _pins,
     "sandbox": _sandbox,
 }
 _SANDBOX = {
