@@ -90,7 +90,11 @@ def _run(command: list[str]) -> Iterator[WorkflowFinding]:
     # 1: it has found something. 2 and 3: bad options, and faults of its own.
     if ended.returncode not in (0, 1):
         raise ActionlintFailed((ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1])
-    for found in json.loads(ended.stdout or "[]"):
+    try:
+        said = json.loads(ended.stdout or "[]")
+    except ValueError:
+        raise ActionlintFailed("said no JSON") from None
+    for found in said:
         yield WorkflowFinding.model_construct(
             tool="actionlint",
             rule=found["kind"],

@@ -32,6 +32,9 @@ SELF_HOSTED = frozenset(("self-hosted", "linux", "windows", "macos", "x64", "arm
 """Labels that GitHub gives every self-hosted runner that registers by itself (docs.github.com, "Using self-hosted
 runners in a workflow"). Scale sets have none of them."""
 
+MOST_LISTED = 8
+"""Labels that a message has room for."""
+
 RULES = {
     "dead-label": "A label that no stack serves: the job queues for a day, and then is cancelled.",
     "deprecated-label": "A label that is going to be removed.",
@@ -128,6 +131,8 @@ class Served:
         found = near(label, served) or near(label, GITHUB_HOSTED)
         if found:
             return f"did you mean '{found}'?"
+        if len(served) > MOST_LISTED:
+            return "those in service: gpufleet labels"
         return f"labels in service: {', '.join(sorted(served))}" if served else "no label is in service"
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import preview, sandbox
+from tests.bench import preview, sandbox, workflows
 
-PARTS = {"preview": preview.measure, "sandbox": sandbox.measure}
+PARTS = {"preview": preview.measure, "sandbox": sandbox.measure, "workflows": workflows.measure}
 
 
 def main() -> int:

