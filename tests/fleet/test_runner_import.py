@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pathlib
 from typing import Any
@@ -381,3 +382,39 @@ def test_what_our_own_component_makes_comes_out_again(args: RunnerScaleSetArgs, 
     assert runner.get("docker", False) == (args.docker is not None)
     (project,) = found.projects.values()
     assert (project["configUrl"], project["namespace"]) == (args.project.config_url, args.project.namespace)
+
+
+JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(0, 2) | st.sampled_from(["", "a", "1Gi", "runner"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "a", "value"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every path in a value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [*([path] if path else []), *(deeper for key, item in items for deeper in paths(item, (*path, key)))]
+
+
+EVERY_PATH = paths(yaml.safe_load(GOLDEN.read_text()))
+
+
+@given(path=st.sampled_from(EVERY_PATH), junk=JUNK)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_values_that_are_not_what_they_should_be_are_told(
+    path: tuple[str | int, ...], junk: Any, tmp_path: pathlib.Path
+) -> None:
+    """Whatever stands where, it is refused, or comes out again, or is listed."""
+    values = yaml.safe_load(GOLDEN.read_text())
+    target: Any = values
+    for part in path[:-1]:
+        target = target[part]
+    target[path[-1]] = junk
+    with contextlib.suppress(UnreadableValues):
+        found = imported("a=" + write(tmp_path, values))
+        told = any("differs:" in line or "cannot be expressed" in line for line in found.lines)
+        assert found.differs == told
+        assert all("\n" not in line for line in found.lines)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import datetime
 import pathlib
 import textwrap
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fleet import labels, stack, workflow_file
 from fleet.workflow_file import UnreadableWorkflow
@@ -303,3 +307,38 @@ def test_a_path_without_workflows_is_refused(path: str, checkouts: pathlib.Path)
     (checkouts / "empty").mkdir()
     with pytest.raises(UnreadableWorkflow, match=str(checkouts / path)):
         list(workflow_file.find([checkouts / path]))
+
+
+# -- whatever stands in a workflow ------------------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(
+    ["mi300-gpu-1", "mi300-gpu-8", "${{ matrix.a }}", "${{ inputs.a }}", "${{ x", "", "self-hosted"]
+)
+NODES: st.SearchStrategy[Any] = st.recursive(
+    TEXTS | st.none() | st.booleans() | st.integers(0, 3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "group", "labels", "include", "exclude", "options", "inputs"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(runs_on=NODES, matrix=NODES, on=NODES, strategy=NODES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_workflow_is_judged(runs_on: Any, matrix: Any, on: Any, strategy: Any, tmp_path: pathlib.Path) -> None:
+    """Of whatever form its parts are: findings in lines that are there, or one line that says why not."""
+    inputs = {"workflow_call": {"inputs": {"a": on}}, "workflow_dispatch": on}
+    jobs = {
+        "a": {"runs-on": runs_on, "strategy": {"matrix": matrix}},
+        "b": {"runs-on": runs_on, "strategy": strategy},
+        "c": runs_on,
+    }
+    path = tmp_path / "w.yml"
+    path.write_text(yaml.safe_dump({"on": inputs, "jobs": jobs}))
+    lines = path.read_text().splitlines()
+    for one in lint(path, Served(labels.Catalogue(labels=[])), TODAY):
+        assert isinstance(one, WorkflowFinding)
+        assert 1 <= one.line <= len(lines)
+        assert 1 <= one.column <= len(lines[one.line - 1]) + 1
+        assert "\n" not in str(one)
