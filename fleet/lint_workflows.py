@@ -68,6 +68,9 @@ def run(
     own_only: bool,
 ) -> int:
     """Prints the findings. 0: none but notes; 1: errors or warnings; 2: some file cannot be judged."""
+    if not catalogue.labels:
+        print("gpufleet: no stack serves any label: there is nothing to hold workflows against", file=sys.stderr)
+        return 2
     try:
         found = linted(paths, Served(catalogue, also, repository), today)
     except UnreadableWorkflow as error:

@@ -73,7 +73,7 @@ def _add(found: Import, scale_set: ScaleSet, asked: str | None, namespace: str |
     if label in found.runners:
         raise UnreadableValues(f"{scale_set.origin}: label '{label}' is already that of another scale set; LABEL=PATH")
     url = str(scale_set.values.get("githubConfigUrl") or "").rstrip("/")
-    runner = imported(scale_set, label, namespace or scale_set.namespace or _word(url.rpartition("/")[2]) or label)
+    runner = imported(scale_set, label, scale_set.namespace or namespace or _word(url.rpartition("/")[2]) or label)
     project = _shared(found.projects, _word(url.rpartition("/")[2]) or label, runner.project)
     entry: Entry = {"project": project}
     if runner.profile:
@@ -87,6 +87,8 @@ def _add(found: Import, scale_set: ScaleSet, asked: str | None, namespace: str |
         there = "credentials are in the file; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
         found.lines.append(f"{where}: {there}pulumi config set --secret {project}-{runner.secret}")
     told = list(_proof(found, runner, project))
+    if scale_set.label and scale_set.label != label:
+        told.insert(0, f"differs: label: {quoted(scale_set.label)} -> {quoted(label)}")
     found.differs = found.differs or bool(told)
     found.lines += [f"{where}: {line}" for line in told] or [f"{where}: the same values come out again"]
 

@@ -94,6 +94,13 @@ def test_a_path_without_workflows_cannot_be_judged(
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
 
 
+def test_without_any_label_nothing_can_be_said(
+    project: MakeProject, gpufleet: Gpufleet, tmp_path: pathlib.Path
+) -> None:
+    ended = gpufleet("-C", project({}), "lint-workflows", write(tmp_path, a=GOOD))
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
+
+
 # -- actionlint -------------------------------------------------------------------------------------------------------
 
 

@@ -272,6 +272,19 @@ def test_what_cannot_be_read_is_one_line(
     assert len(ended.err.splitlines()) == 1
 
 
+def test_another_label_and_namespace_are_no_secret(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """A label that the file has is only changed aloud; a namespace that it has is kept."""
+    document_002 |= {"runnerScaleSetName": "linux-mi300", "namespaceOverride": "pytorch-ci"}
+    path = write(tmp_path, document_002)
+    own, other = imported(path, "elsewhere"), imported(f"other={path}")
+    assert (list(own.runners), own.differs) == (["linux-mi300"], False)
+    assert own.projects["pytorch"]["namespace"] == "pytorch-ci"
+    assert [line.partition("differs: ")[2] for line in other.lines if "differs" in line] == [
+        'label: "linux-mi300" -> "other"',
+        'runnerScaleSetName: "linux-mi300" -> nothing',
+    ]
+
+
 def test_two_scale_sets_of_one_label_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UnreadableValues, match="already that of another"):
         runner_import.read_all([f"a={GOLDEN}", f"a={GOLDEN}"], None, {})
@@ -372,7 +385,7 @@ RUNNERS = st.builds(
 
 
 @given(args=RUNNERS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_our_own_component_makes_comes_out_again(args: RunnerScaleSetArgs, tmp_path: pathlib.Path) -> None:
     values = scale_set_values(args)
     found = imported(f"{args.label}=" + write(tmp_path, values), args.project.namespace)
@@ -403,7 +416,7 @@ EVERY_PATH = paths(yaml.safe_load(GOLDEN.read_text()))
 
 
 @given(path=st.sampled_from(EVERY_PATH), junk=JUNK)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_that_are_not_what_they_should_be_are_told(
     path: tuple[str | int, ...], junk: Any, tmp_path: pathlib.Path
 ) -> None:
