@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import yaml
@@ -39,6 +40,10 @@ class UnreadableWorkflow(Exception):
         self.line, self.column = line, column
 
 
+Inputs = Mapping[str, tuple[Value, ...]]
+"""What a called workflow is given, by name: every value that each input can have."""
+
+
 @dataclass(frozen=True)
 class RunsOn:
     """Where one job is to run, in one of the ways that its expressions can turn out."""
@@ -55,14 +60,16 @@ class RunsOn:
 
 @dataclass(frozen=True)
 class Call:
-    """A job that is another repository's workflow: it runs where that one says."""
+    """A job that is another workflow: it runs where that one says."""
 
     job: str
     """Key of the job."""
     workflow: str
-    """`OWNER/REPO/.github/workflows/FILE@REF`."""
+    """`./.github/workflows/FILE` or `OWNER/REPO/.github/workflows/FILE@REF`."""
     node: yaml.Node
     """The value of `uses`."""
+    inputs: Inputs
+    """What it is given."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,8 @@ def _yaml_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in (".yml", ".yaml") and path.is_file())
 
 
-def read(path: pathlib.Path) -> list[RunsOn | Call | Unresolved]:
-    """Where the jobs of a workflow file run.
+def read(path: pathlib.Path, given: Inputs | None = None) -> list[RunsOn | Call | Unresolved]:
+    """Where the jobs of a workflow file run; with `given`, when it is called with those inputs.
 
     Raises UnreadableWorkflow for what cannot be read, is not YAML, or is no workflow.
     """
@@ -123,15 +130,15 @@ def read(path: pathlib.Path) -> list[RunsOn | Call | Unresolved]:
         data = path.read_bytes()
     except OSError as error:
         raise UnreadableWorkflow(f"cannot be read: {error.strerror}") from None
-    return parse(data)
+    return _parsed(data, given or {})
 
 
-def parse(data: bytes) -> list[RunsOn | Call | Unresolved]:
-    """Where the jobs of a workflow run. Raises UnreadableWorkflow."""
+def _parsed(data: bytes, given: Inputs) -> list[RunsOn | Call | Unresolved]:
     top = _entries(_composed(data))
     if not isinstance(top.get("jobs"), yaml.MappingNode):
         raise UnreadableWorkflow("is not a workflow: a mapping with the key 'jobs' is needed", 1, 1)
-    reader = _Reader({"inputs": _inputs(top.get("on"))})
+    known = {name: Value(OneOf(values)) for name, values in given.items()}
+    reader = _Reader({"inputs": Value(_inputs(top.get("on")) | known)})
     return [found for name, job in _entries(top["jobs"]).items() for found in reader.job(name, job)]
 
 
@@ -165,7 +172,7 @@ def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
     return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
-def _inputs(triggers: yaml.Node | None) -> Value:
+def _inputs(triggers: yaml.Node | None) -> dict[str, Value]:
     """What `inputs` can be: of a choice every option, else the default and whatever a caller gives."""
     known: dict[str, Value] = {}
     events = _entries(triggers)
@@ -173,7 +180,7 @@ def _inputs(triggers: yaml.Node | None) -> Value:
         for name, given in _entries(_entries(events.get(event)).get("inputs")).items():
             earlier = known[name].content.values if name in known else ()
             known[name] = Value(OneOf((*earlier, *_input_values(_entries(given)))))
-    return Value(known | {expressions.OTHERS: Value(UNKNOWN)})
+    return known | {expressions.OTHERS: Value(UNKNOWN)}
 
 
 def _input_values(given: dict[str, yaml.Node]) -> Iterator[Value]:
@@ -201,9 +208,7 @@ class _Reader:
         """What one job says of where it runs."""
         keys = _entries(job)
         if isinstance(called := keys.get("uses"), yaml.ScalarNode):
-            # One of the same repository is read as a file of its own.
-            if not called.value.startswith("./"):
-                yield Call(name, str(called.value), called)
+            yield Call(name, str(called.value), called, self._given(keys.get("with"), keys.get("strategy")))
             return
         node = keys.get("runs-on")
         if node is None:
@@ -214,6 +219,15 @@ class _Reader:
             yield from self._runs_on(name, node, keys.get("strategy"))
         except NotAnExpression as error:
             yield Unresolved(name, f"its expression is none: {error}", node)
+
+    def _given(self, node: yaml.Node | None, strategy: yaml.Node | None) -> Inputs:
+        """What a called workflow is given."""
+        found: dict[str, tuple[Value, ...]] = {}
+        for name, part in _entries(node).items():
+            with contextlib.suppress(NotAnExpression):
+                contexts = self._contexts(part, strategy)
+                found[name] = tuple(value for context in contexts for value in self._values(part, context))
+        return found
 
     def _runs_on(self, job: str, node: yaml.Node, strategy: yaml.Node | None) -> Iterator[RunsOn]:
         told = set()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fnmatch
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -140,7 +142,7 @@ def lint(file: pathlib.Path, served: Served, today: datetime.date) -> Iterator[W
     """Findings of one workflow file, in the order of the file; of one that cannot be read, why."""
     name = str(file)
     try:
-        found = [finding for where in read(file) for finding in _judged(where, served, today, name)]
+        found = [finding for where in read(file) for finding in _judged(where, served, today, file)]
     except UnreadableWorkflow as error:
         yield Unreadable.model_construct(file=name, line=error.line, column=error.column, message=str(error))
         return
@@ -149,18 +151,38 @@ def lint(file: pathlib.Path, served: Served, today: datetime.date) -> Iterator[W
 
 
 def _judged(
-    where: RunsOn | Call | Unresolved, served: Served, today: datetime.date, file: str
+    where: RunsOn | Call | Unresolved, served: Served, today: datetime.date, file: pathlib.Path
 ) -> Iterator[WorkflowFinding]:
+    name = str(file)
     if isinstance(where, Call):
-        message = f"job '{where.job}' runs where {quoted(where.workflow)} says, which is not read here"
-        yield _finding("called-workflow", "note", file, Value(None, where.node), message)
+        if where.workflow.startswith("./"):
+            yield from _called(where, served, today, file)
+        else:
+            message = f"job '{where.job}' runs where {quoted(where.workflow)} says, which is not read here"
+            yield _finding("called-workflow", "note", name, Value(None, where.node), message)
     elif isinstance(where, Unresolved):
         message = f"job '{where.job}': where it runs cannot be resolved: {where.reason}"
-        yield _finding("unresolved-label", "note", file, Value(None, where.node), message)
+        yield _finding("unresolved-label", "note", name, Value(None, where.node), message)
     else:
-        for rule in (_unresolved, _labels, _together, _groups):
-            for value, name, severity, message in rule(where, served, today):
-                yield _finding(name, severity, file, value, message)
+        for value, rule, severity, message in _said(where, served, today):
+            yield _finding(rule, severity, name, value, message)
+
+
+_OWN_WORKFLOW = re.compile(r"\./\.github/workflows/[^/]+\.ya?ml")
+
+
+def _called(call: Call, served: Served, today: datetime.date, file: pathlib.Path) -> Iterator[WorkflowFinding]:
+    """Labels that a workflow of the same repository is given: its own file is read by itself, and there they are
+    unknown."""
+    folder = file.resolve().parent
+    if not _OWN_WORKFLOW.fullmatch(call.workflow) or folder.parts[-2:] != (".github", "workflows"):
+        return
+    given = {id(value.node) for values in call.inputs.values() for value in values}
+    with contextlib.suppress(UnreadableWorkflow):
+        for where in read(folder / pathlib.Path(call.workflow).name, call.inputs):
+            for value, rule, severity, message in _said(where, served, today) if isinstance(where, RunsOn) else ():
+                if id(value.node) in given and severity != "note":
+                    yield _finding(rule, severity, str(file), value, message)
 
 
 def _finding(
@@ -181,6 +203,11 @@ def _finding(
 
 _Said = Iterator[tuple[Value, str, Literal["error", "warning", "note"], str]]
 """Where, which rule, how bad, and what is so."""
+
+
+def _said(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+    for rule in (_unresolved, _labels, _together, _groups):
+        yield from rule(runs_on, served, today)
 
 
 def _known(runs_on: RunsOn) -> list[tuple[str, Value]]:

@@ -178,7 +178,7 @@ def test_a_merge_is_not_github_s(served: Served, tmp_path: pathlib.Path) -> None
     assert (finding.rule, "'<<'" in finding.message) == ("unresolved-label", True)
 
 
-def test_a_called_workflow_is_noted_unless_it_is_the_repository_s_own(served: Served, tmp_path: pathlib.Path) -> None:
+def test_a_workflow_of_another_repository_is_noted(served: Served, tmp_path: pathlib.Path) -> None:
     text = """\
     on: push
     jobs:
@@ -186,6 +186,49 @@ def test_a_called_workflow_is_noted_unless_it_is_the_repository_s_own(served: Se
       b: {uses: example/shared/.github/workflows/c.yml@v1}
     """
     assert said(text, served, tmp_path) == ["4:13 called-workflow"]
+
+
+CALLED = """\
+on: {workflow_call: {inputs: {runner: {type: string}, shape: {type: string}}}}
+jobs:
+  a: {runs-on: "${{ inputs.runner }}"}
+  b: {runs-on: "mi300-${{ inputs.shape }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        ("with: {runner: mi300-gpu-1}", []),
+        ("with: {runner: mi300-gpu-8}", ["5:20 dead-label"]),
+        ("with: {runner: mi300-gpu-2}", ["5:20 deprecated-label"]),
+        (
+            "with: {runner: '${{ matrix.r }}'}\n    strategy: {matrix: {r: [mi300-gpu-1, mi300-gpu-8]}}",
+            ["6:42 dead-label"],
+        ),
+        ("with: {runner: '${{ vars.RUNNER }}'}", []),
+        ("with: {runner: '${{ x'}", []),
+        ("with: {other: mi300-gpu-8}", []),
+        ("secrets: inherit", []),
+    ],
+)
+def test_what_a_called_workflow_is_given_is_judged_where_it_is_written(
+    job: str, expected: list[str], served: Served, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    (folder / "called.yaml").write_text(CALLED)
+    caller = f"on: push\njobs:\n  a:\n    uses: ./.github/workflows/called.yaml\n    {job}\n"
+    assert said(caller, served, folder) == expected
+
+
+@pytest.mark.parametrize("called", ["./.github/workflows/none.yml", "./../../x.yml", "./.github/workflows/w.yml"])
+def test_a_called_workflow_that_cannot_be_read_is_another_file_s_matter(
+    called: str, served: Served, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    assert said(f"on: push\njobs:\n  a:\n    uses: {called}\n    with: {{runner: x}}\n", served, folder) == []
 
 
 @pytest.mark.parametrize(
