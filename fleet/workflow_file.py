@@ -96,22 +96,17 @@ def find(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
                 raise UnreadableWorkflow(f"{path}: there is no such file or folder")
             yield path
             continue
-        found = False
-        for file in itertools.chain(_below(path), _yaml_files(path)):
-            # Its own YAML files only count when there is no `.github/workflows`.
-            if file.parent == path and found and path.name != "workflows":
-                break
-            found = True
-            yield file
+        found = list(_workflows(path)) or _yaml_files(path)
         if not found:
             raise UnreadableWorkflow(f"{path}: has no workflows (.github/workflows/*.yml) and no YAML files")
+        yield from found
 
 
-def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+def _workflows(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     for parent, folders, _ in os.walk(folder):
         here = pathlib.Path(parent)
         folders[:] = sorted(name for name in folders if name not in (".git", "node_modules"))
-        if here.name == "workflows" and here.parent.name == ".github" and here != folder:
+        if here.parts[-2:] == (".github", "workflows"):
             yield from _yaml_files(here)
 
 

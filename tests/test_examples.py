@@ -1,4 +1,4 @@
-"""The example workflows: labels of the catalogue, actions by digest, and nothing that either linter minds."""
+"""The example workflows, and our own: labels of the catalogue, actions by digest, and nothing that either linter minds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def test_there_is_an_example_for_every_label(gpufleet: Gpufleet) -> None:
         assert f"runs-on: {path.stem}\n" in path.read_text()
 
 
-def test_nothing_is_said_of_them(gpufleet: Gpufleet) -> None:
+@pytest.mark.parametrize("folder", ["examples/workflows", ".github/workflows"])
+def test_nothing_is_said_of_them(folder: str, gpufleet: Gpufleet) -> None:
     try:
         actionlint.program()
     except actionlint.NoActionlint as error:
         pytest.skip(f"no actionlint: {error}")
-    ended = gpufleet("-C", ROOT, "lint-workflows", "--format", "json", ROOT / "examples/workflows")
+    ended = gpufleet("-C", ROOT, "lint-workflows", "--format", "json", ROOT / folder)
     found = json.loads(ended.out)
     assert (ended.code, found["findings"], found["actionlint"]) == (0, [], actionlint.version())
-    assert found["files"] == len(WORKFLOWS)
+    assert found["files"] == len(list((ROOT / folder).iterdir()))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
