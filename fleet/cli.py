@@ -226,6 +226,7 @@ def _labels(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import labels, lint_workflows, stack
+    from sandbox import actionlint
 
     return lint_workflows.run(
         arguments.path,
@@ -234,7 +235,7 @@ def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         repository=arguments.repository,
         today=datetime.date.today(),
         form=arguments.format,
-        own_only=arguments.labels_only,
+        find_actionlint=None if arguments.labels_only else actionlint.built,
     )
 
 
@@ -246,8 +247,20 @@ def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import pins
+    from sandbox.terminal import console
 
-    return pins.run(arguments.format, arguments.on)
+    try:
+        found = pins.pins()
+    except pins.PinError as error:
+        print(f"gpufleet: {error}", file=sys.stderr)
+        return INVALID
+    due = pins.due(found, arguments.on)
+    if arguments.format == "json":
+        print(found.model_dump_json(indent=2))
+    else:
+        console().print(pins.table(found))
+        print(f"{len(found.pins)} versions are fixed, {due} to be looked at again by now")
+    return FINDINGS if due else OK
 
 
 def _counted(report: Report) -> str:

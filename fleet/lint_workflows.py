@@ -6,10 +6,11 @@ import datetime
 import importlib.metadata
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from fleet import actionlint, sarif, workflow_file
+from fleet.actionlint import Actionlint, ActionlintFailed, NoActionlint
 from fleet.labels import Catalogue
 from fleet.workflow_file import UnreadableWorkflow
 from fleet.workflow_findings import Served, Unreadable, WorkflowFinding, lint
@@ -47,14 +48,14 @@ def linted(paths: Sequence[pathlib.Path], served: Served, today: datetime.date) 
 
 
 def with_actionlint(
-    ours: LintedWorkflows, program: pathlib.Path, paths: Sequence[pathlib.Path], catalogue: Catalogue
+    ours: LintedWorkflows, tool: Actionlint, paths: Sequence[pathlib.Path], catalogue: Catalogue
 ) -> LintedWorkflows:
-    """The same with actionlint's findings. Raises actionlint.ActionlintFailed."""
+    """The same with actionlint's findings. Raises ActionlintFailed."""
     bad = {one.file for one in ours.unreadable}
     readable = [file for file in dict.fromkeys(workflow_file.find(paths)) if str(file) not in bad]
-    theirs = actionlint.findings(program, readable, catalogue)
+    theirs = actionlint.findings(tool.program, readable, catalogue)
     findings = sorted([*ours.findings, *theirs], key=lambda finding: (finding.file, finding.line, finding.column))
-    return ours.model_copy(update={"findings": findings, "actionlint": actionlint.version()})
+    return ours.model_copy(update={"findings": findings, "actionlint": tool.version})
 
 
 def run(
@@ -65,9 +66,12 @@ def run(
     repository: str | None,
     today: datetime.date,
     form: Format,
-    own_only: bool,
+    find_actionlint: Callable[[], Actionlint] | None,
 ) -> int:
-    """Prints the findings. 0: none but notes; 1: errors or warnings; 2: some file cannot be judged."""
+    """Prints the findings, actionlint's among them where it is asked for.
+
+    0: none but notes; 1: errors or warnings; 2: some file cannot be judged.
+    """
     if not catalogue.labels:
         print("gpufleet: no stack serves any label: there is nothing to hold workflows against", file=sys.stderr)
         return 2
@@ -77,12 +81,12 @@ def run(
         print(f"gpufleet: {error}", file=sys.stderr)
         return 2
     failed = False
-    if not own_only:
+    if find_actionlint:
         try:
-            found = with_actionlint(found, actionlint.program(), paths, catalogue)
-        except actionlint.NoActionlint as error:
+            found = with_actionlint(found, find_actionlint(), paths, catalogue)
+        except NoActionlint as error:
             print(f"gpufleet: actionlint's own checks are skipped: {error}", file=sys.stderr)
-        except actionlint.ActionlintFailed as error:
+        except ActionlintFailed as error:
             print(f"gpufleet: actionlint: {error}", file=sys.stderr)
             failed = True
     _print(found, form)

@@ -8,13 +8,13 @@ import datetime
 import itertools
 import pathlib
 import re
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 from pydantic import TypeAdapter
+from rich.table import Table
 
 from stacks.documented import Documented
 
@@ -147,36 +147,22 @@ _READERS = (
 )
 
 
-def run(form: str, today: datetime.date) -> int:
-    """Prints the pins. 0: none is due; 1: some have not been looked at since the day they should have been."""
-    try:
-        found = pins()
-    except (PinError, OSError) as error:
-        print(f"gpufleet: {error}", file=sys.stderr)
-        return 2
-    due = [pin for pin in found.pins if pin.review < today]
-    if form == "json":
-        print(found.model_dump_json(indent=2))
-    else:
-        _print(found)
-        print(f"{len(found.pins)} versions are fixed, {len(due)} to be looked at again by now")
-    return int(bool(due))
+def due(found: Pins, today: datetime.date) -> int:
+    """How many have not been looked at since the day they should have been."""
+    return sum(pin.review < today for pin in found.pins)
 
 
-def _print(found: Pins) -> None:
-    from rich.table import Table
-
-    from sandbox.terminal import console
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("what", overflow="fold")
-    table.add_column("version", no_wrap=True)
+def table(found: Pins) -> Table:
+    """The pins, for people."""
+    rows = Table(box=None, pad_edge=False)
+    rows.add_column("what", overflow="fold")
+    rows.add_column("version", no_wrap=True)
     for heading in ("fixed, because", "when it moves"):
-        table.add_column(heading)
-    table.add_column("look again", no_wrap=True)
+        rows.add_column(heading)
+    rows.add_column("look again", no_wrap=True)
     for pin in found.pins:
         # Of an image, the tag: registries and names would leave no room.
         version = pin.version.rpartition(":")[2]
-        table.add_row(f"{pin.what}\n{pin.name}\n{pin.place}", version, pin.why, pin.breaks, str(pin.review))
-        table.add_section()
-    console().print(table)
+        rows.add_row(f"{pin.what}\n{pin.name}\n{pin.place}", version, pin.why, pin.breaks, str(pin.review))
+        rows.add_section()
+    return rows

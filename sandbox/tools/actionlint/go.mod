@@ -1,6 +1,6 @@
-// actionlint, pinned. fleet/actionlint.py builds the `tool` below with -mod=readonly, so what go.sum says is what is
+// actionlint, pinned. sandbox/actionlint.py builds the `tool` below with -mod=readonly, so what go.sum says is what is
 // built. A module of its own: the control plane's programs are not built again when this changes.
-module gpufleet.dev/fleet/tools/actionlint
+module gpufleet.dev/sandbox/tools/actionlint
 
 go 1.26.0
 
