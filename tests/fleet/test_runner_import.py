@@ -217,7 +217,7 @@ def test_credentials_are_never_shown(
     key: str,
     form: str,
     document_002: dict[str, Any],
-    gpufleet: Gpufleet,
+    capsys: pytest.CaptureFixture[str],
     tmp_path: pathlib.Path,
 ) -> None:
     document_002 |= {"githubConfigUrl": "https://github.com/example/models", "githubConfigSecret": secret}
@@ -227,14 +227,15 @@ def test_credentials_are_never_shown(
     ]
     text = yaml.safe_dump(document_002)
     path = write(tmp_path, f"USER-SUPPLIED VALUES:\n{text}" if form == "helm get values" else text)
-    ended = gpufleet("-C", ROOT, "import", f"runner={path}")
+    code = runner_import.run([f"runner={path}"], None, [], None)
+    ended = capsys.readouterr()
     shown = ended.out + ended.err
     for word in (TOKEN, "a-token-of-no-known-form", "MIIEpAIBAAKCAQEA", "hf_verysecret", "opensesame"):
         assert word not in shown
     assert f"pulumi config set --secret {key}" in ended.err
     for name in ("HF_TOKEN", "WHERE"):
         assert f"env.{name}" in ended.err
-    assert ended.code == 1
+    assert code == 1
     entries = yaml.safe_load(ended.out)["config"]
     assert entries["gpu-runners:projects"]["models"]["credentials"]["secretName"] == "runner-gha-rs-github-secret"
 
@@ -264,10 +265,11 @@ def test_credentials_are_never_shown(
     ids=lambda value: value[:12],
 )
 def test_what_cannot_be_read_is_one_line(
-    content: str, message: str, gpufleet: Gpufleet, tmp_path: pathlib.Path
+    content: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
-    ended = gpufleet("-C", ROOT, "import", write(tmp_path, content))
-    assert (ended.code, ended.out) == (2, "")
+    code = runner_import.run([write(tmp_path, content)], None, [], None)
+    ended = capsys.readouterr()
+    assert (code, ended.out) == (2, "")
     assert message in ended.err
     assert len(ended.err.splitlines()) == 1
 
