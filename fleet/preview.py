@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from fleet.plan import RELEASE, Hidden, Plan, Release, Resource, shown
+from fleet.readable_yaml import dumped
 from stacks.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 def manifests(plan: Plan) -> str:
     """Kubernetes manifests of everything that the stack applies itself; then, as comments, what has to be there already
     and every chart's values."""
-    documents = [_dumped(_readable(object_)) for object_ in _in_order(plan.objects())]
+    documents = [dumped(_readable(object_)) for object_ in _in_order(plan.objects())]
     comments = [_expected(object_) for object_ in plan.expected_objects()]
     comments += [_chart(release) for release in plan.releases()]
     return "\n".join(["---\n".join(documents), *map(_commented, comments)])
@@ -98,9 +96,9 @@ def write(plan: Plan, document: PlanDocument, folder: pathlib.Path) -> list[path
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is not an empty folder; name a new one")
-    files = {f"objects/{_file_name(object_)}.yaml": _dumped(_readable(object_)) for object_ in plan.objects()}
+    files = {f"objects/{_file_name(object_)}.yaml": dumped(_readable(object_)) for object_ in plan.objects()}
     for release in plan.releases():
-        files[f"charts/{release.namespace}.{release.name}.values.yaml"] = _dumped(shown(release.values))
+        files[f"charts/{release.namespace}.{release.name}.values.yaml"] = dumped(shown(release.values))
     files["plan.json"] = document.model_dump_json(indent=2) + "\n"
     for name, text in files.items():
         path = folder / name
@@ -134,7 +132,7 @@ def _expected(object_: dict[str, Any]) -> str:
 def _chart(release: Release) -> str:
     source = f" from {release.repository}" if release.repository else ""
     what = f"Helm release {release.namespace}/{release.name}: chart {release.chart} {release.version}{source}"
-    return f"{what}\n{release.resource.opaque}; its values:\n{_dumped(shown(release.values))}"
+    return f"{what}\n{release.resource.opaque}; its values:\n{dumped(shown(release.values))}"
 
 
 def _commented(text: str) -> str:
@@ -144,26 +142,3 @@ def _commented(text: str) -> str:
 def _file_name(object_: dict[str, Any]) -> str:
     metadata = object_["metadata"]
     return ".".join(filter(None, (object_["kind"].lower(), metadata.get("namespace"), metadata["name"])))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Scripts as blocks, nothing as an alias."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_NO_TEXT_ELSEWHERE = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|[yYnN]")
-"""Text that PyYAML would leave bare, and that kubectl's parser reads as a number or a truth value: 1e3, 0o17, y."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else "'" if _NO_TEXT_ELSEWHERE.fullmatch(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def _dumped(value: Any) -> str:
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)
