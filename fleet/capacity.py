@@ -63,6 +63,11 @@ class PoolCapacity(Documented):
     labels: list[LabelCapacity]
     """Labels whose runners it takes, sorted."""
 
+    @property
+    def excess(self) -> str | None:
+        """What to do where it is sold more than once and nobody has declared it."""
+        return _excess(self) if self.fits == "no" and not self.overcommit else None
+
 
 class StackCapacity(Documented):
     """What the node pools of a stack hold."""
@@ -83,12 +88,6 @@ def capacity(stack: str, settings: Settings, overcommit: Collection[str] = ()) -
     return StackCapacity.model_construct(
         stack=stack, pools=[_pool(settings, name, name in overcommit) for name in sorted(pools)]
     )
-
-
-def undeclared(settings: Settings, overcommit: Collection[str] = ()) -> dict[str, str]:
-    """Pools whose labels' maxima cannot all run at once though nobody has declared it, each with what to do."""
-    pools = capacity("", settings, overcommit).pools
-    return {pool.pool: _excess(pool) for pool in pools if pool.fits == "no" and not pool.overcommit}
 
 
 def _excess(pool: PoolCapacity) -> str:

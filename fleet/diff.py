@@ -1,0 +1,245 @@
+"""What a pull request changes: for the people who use the runners, and in each stack's resources."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.diff_labels import LabelChange, Refusal, broken_promises, label_changes
+from fleet.diff_resources import ResourceChange, resource_changes
+from fleet.evaluation import (
+    EvaluatedFinding,
+    EvaluatedLabel,
+    EvaluatedPool,
+    EvaluatedResource,
+    EvaluatedStack,
+    Evaluation,
+)
+from fleet.plan import RELEASE
+from fleet.revisions import Compared
+from stacks.documented import Documented
+
+
+class NewFinding(Documented):
+    """A finding that the base does not have."""
+
+    name: str
+    """Kind of finding."""
+    severity: Literal["error", "warning", "note"]
+    """How bad it is."""
+    path: str
+    """Setting that it arises from."""
+    message: str
+    """What is so, and what to do."""
+
+
+class StackDifference(Documented):
+    """What changes in one stack."""
+
+    stack: str
+    """Name of the stack."""
+    state: Literal["there", "new", "gone"]
+    """Whether the base and the head have it; `new` and `gone`: only one of them has."""
+    resources: list[ResourceChange]
+    """Resources that change, the worst first."""
+    secrets: list[str]
+    """Secret keys that are set for the first time, set anew or removed."""
+    pools: list[str]
+    """Node pools that come, go, grow or shrink."""
+    findings: list[NewFinding]
+    """Findings that the base does not have."""
+
+
+class Difference(Documented):
+    """What changes between two revisions."""
+
+    schema_version: Literal[1] = Field(default=1)
+    """Version of this form."""
+    base: str
+    """The revision that is compared with."""
+    head: str
+    """The revision that is proposed."""
+    notes: list[str]
+    """What to know about the comparison itself."""
+    unsaid: list[str]
+    """Why nothing can be said of some stack, one line each; empty when all is said."""
+    refusals: list[Refusal]
+    """What should not be merged as it is."""
+    labels: list[LabelChange]
+    """What changes for users, sorted by label."""
+    stacks: list[StackDifference]
+    """What changes in each stack, sorted by name."""
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """Refusals that nobody has allowed."""
+        return [refusal for refusal in self.refusals if not refusal.allowed]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is not as before."""
+        return bool(self.labels) or any(
+            each.state != "there" or each.resources or each.secrets or each.pools for each in self.stacks
+        )
+
+
+def difference(
+    compared: Compared, stacks: Sequence[str], day: datetime.date, allowed: Collection[str] = ()
+) -> Difference:
+    """What changes in the named stacks, or in all; `allowed` names refusals that do not count."""
+    before, after = compared.before, compared.after
+    there = sorted(before.stacks.keys() | after.stacks.keys())
+    unsaid = [_unknown(name, compared, there) for name in stacks if name not in there]
+    names = [name for name in (sorted(set(stacks)) or there) if name in there]
+    unsaid += [
+        f"{revision}: {fault}"
+        for revision, side in ((compared.base, before), (compared.head, after))
+        for name in names
+        for fault in side.stacks.get(name, EvaluatedStack()).faults
+    ]
+    sound = [name for name in names if not _faulty(name, before, after)]
+    promises = _labels(before, there), _labels(after, there)
+    changes = label_changes(*promises, sound)
+    differences = [_stack(name, before.stacks.get(name), after.stacks.get(name)) for name in sound]
+    refusals = [*broken_promises(_labels(before, sound), _labels(after, sound), changes, day)]
+    for each in differences:
+        refusals += _refusals(each, before.stacks.get(each.stack), after.stacks.get(each.stack))
+    return Difference(
+        base=str(compared.base),
+        head=str(compared.head),
+        notes=[*compared.notes, *_notes(differences, sorted(set(there) - set(names)), before, after)],
+        unsaid=unsaid,
+        refusals=[
+            Refusal(name=name, stack=stack, message=message, allowed=name in allowed)
+            for name, stack, message in refusals
+        ],
+        labels=changes,
+        stacks=differences,
+    )
+
+
+def _unknown(name: str, compared: Compared, there: Sequence[str]) -> str:
+    return f"neither {compared.base} nor {compared.head} has a stack '{name}'; there are: {', '.join(there) or 'none'}"
+
+
+def _faulty(name: str, *sides: Evaluation) -> bool:
+    return any(side.stacks[name].faults for side in sides if name in side.stacks)
+
+
+def _labels(side: Evaluation, names: Collection[str]) -> list[EvaluatedLabel]:
+    return [label for name, stack in side.stacks.items() if name in names for label in stack.labels]
+
+
+def _notes(
+    differences: Sequence[StackDifference],
+    others: Sequence[str],
+    before: Evaluation,
+    after: Evaluation,
+) -> Iterator[str]:
+    for each in differences:
+        if each.state == "gone":
+            yield (
+                f"stack {each.stack} is gone from the head, and with its file nothing deletes what it has made:"
+                " pulumi destroy it from the base first"
+            )
+    invalid = [name for name in others if _faulty(name, before, after)]
+    if invalid:
+        yield f"the labels of {', '.join(invalid)} are not all known: a revision of it is invalid"
+
+
+def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | None) -> StackDifference:
+    old, new = before or EvaluatedStack(), after or EvaluatedStack()
+    known = {(finding.name, finding.path) for finding in old.findings}
+    return StackDifference(
+        stack=name,
+        state="new" if before is None else "gone" if after is None else "there",
+        resources=resource_changes(old.resources, new.resources),
+        secrets=_secrets(old, new),
+        pools=_pools(old, new),
+        findings=[_finding(each) for each in new.findings if (each.name, each.path) not in known],
+    )
+
+
+def _finding(each: EvaluatedFinding) -> NewFinding:
+    return NewFinding(name=each.name, severity=each.severity, path=each.path, message=each.message)
+
+
+def _secrets(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
+    said = {(True, True): "set anew", (False, True): "set", (True, False): "removed"}
+    return [
+        f"{key} is {said[key in old.secrets, key in new.secrets]}"
+        for key in sorted(old.secrets.keys() | new.secrets.keys())
+        if old.secrets.get(key) != new.secrets.get(key)
+    ]
+
+
+def _pools(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
+    names = sorted(old.pools.keys() | new.pools.keys())
+    said = {name: [_pool(side.pools.get(name)) for side in (old, new)] for name in names}
+    return [f"pool {name}: {before} → {after}" for name, (before, after) in said.items() if before != after]
+
+
+def _pool(pool: EvaluatedPool | None) -> str:
+    return f"{pool.nodes} node{'s' * (pool.nodes != 1)} with {pool.gpus} GPUs" if pool else "none"
+
+
+# -- refusals beside those of labels ----------------------------------------------------------------------------------
+
+_CONTROLLER, _SCALE_SET = "gha-runner-scale-set-controller", "gha-runner-scale-set"
+
+
+def _refusals(
+    each: StackDifference, before: EvaluatedStack | None, after: EvaluatedStack | None
+) -> Iterator[tuple[str, str, str]]:
+    for change in each.resources:
+        if change.moved and change.action == "deleted":
+            yield "moved-without-alias", each.stack, f"{change.title}: {change.reasons[0]}; give it an alias"
+        if change.protected:
+            yield (
+                "protected",
+                each.stack,
+                f"{change.title} is protected and would be {change.action}: pulumi up refuses",
+            )
+        if change.action == "refused":
+            yield "immutable", each.stack, f"{change.title}: {', '.join(change.reasons)}; give the new one another name"
+    for finding in each.findings:
+        if finding.severity == "error":
+            yield finding.name, each.stack, f"{finding.path}: {finding.message}"
+    old, new = before or EvaluatedStack(), after or EvaluatedStack()
+    for name, pool in new.pools.items():
+        fitted = name not in old.pools or old.pools[name].excess is None
+        if pool.excess is not None and fitted:
+            yield "overcommitted", each.stack, f"pool {name}: {pool.excess}"
+    yield from _controllers(each.stack, old, new)
+
+
+def _controllers(stack: str, old: EvaluatedStack, new: EvaluatedStack) -> Iterator[tuple[str, str, str]]:
+    """A controller deletes scale sets of another minor version than its own, with the jobs that they run."""
+    versions = {_version(each) for each in old.resources if _chart(each) == _CONTROLLER}
+    wanted = {_version(each) for each in new.resources if _chart(each) == _CONTROLLER}
+    kept = {each.urn for each in old.resources if _chart(each) == _SCALE_SET}
+    kept &= {each.urn for each in new.resources if _chart(each) == _SCALE_SET}
+    minors = [{version.rpartition(".")[0] for version in side} for side in (versions, wanted)]
+    if kept and all(minors) and minors[0] != minors[1]:
+        many = f"{len(kept)} scale set{'s' * (len(kept) > 1)}"
+        message = (
+            f"ARC goes from {', '.join(sorted(versions))} to {', '.join(sorted(wanted))} with {many} in place, and a"
+            " controller deletes scale sets of another minor version: remove the runners first, then change the"
+            " version, then put them back"
+        )
+        yield "arc-minor-version", stack, message
+
+
+def _version(each: EvaluatedResource) -> str:
+    return str(each.inputs.get("version", ""))
+
+
+def _chart(each: EvaluatedResource) -> str | None:
+    """Name of the chart of a Helm release, wherever it comes from."""
+    if each.type != RELEASE:
+        return None
+    name = str(each.inputs.get("chart", "")).split("/")[-1]
+    return name.removesuffix(".tgz").removesuffix(f"-{_version(each)}")

@@ -1,0 +1,232 @@
+"""A difference for people: text for a terminal, Markdown for a comment on a pull request."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fleet.diff import Difference, StackDifference
+from fleet.diff_labels import LabelChange
+from fleet.diff_resources import ACTIONS, ResourceChange
+
+LIMIT = 65_536
+"""Characters of a comment on GitHub: the API answers a longer one with `body is too long (maximum is 65536
+characters)`."""
+
+_LONGEST = 1_000
+"""Characters of one line; a script in one line is no reading."""
+
+_SIGNS = {"deleted": "-", "replaced": "±", "refused": "!", "unknown": "?", "updated": "~", "created": "+"}
+
+
+def headline(difference: Difference) -> str:
+    """What to know before anything else."""
+    if difference.unsaid:
+        return "cannot say"
+    if difference.refused:
+        return f"refused: {', '.join(dict.fromkeys(refusal.name for refusal in difference.refused))}"
+    if not difference.changes:
+        return "nothing changes"
+    return "changes for users" if difference.labels else "no change for users"
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _users(changes: Iterable[LabelChange]) -> str:
+    counts: Counter[str] = Counter(change.change for change in changes)
+    order = ("removed", "renamed", "changed", "added")
+    said = [f"{_labels(counts[each])} {each}" for each in order if counts[each]]
+    return ", ".join(said) or "nothing"
+
+
+def _labels(count: int) -> str:
+    return f"{count} label{'s' * (count != 1)}"
+
+
+def _counted(resources: Iterable[ResourceChange]) -> str:
+    counts = Counter(resource.action for resource in resources)
+    return ", ".join(f"{counts[action]} {_said(action)}" for action in ACTIONS if counts[action]) or "nothing"
+
+
+def _said(action: str) -> str:
+    return {"refused": "refused by the API server", "unknown": "that may be replaced"}.get(action, action)
+
+
+def _label_line(change: LabelChange) -> str:
+    """What changes about a label, without its name."""
+    fields = "; ".join(
+        f"{each.field} {each.before} → {each.after}" if each.before else f"{each.field} {each.after}"
+        for each in change.fields
+    )
+    text = {"renamed": f"renamed to {change.new_label}", "changed": ""}.get(change.change, change.change)
+    served = f"still served by stack {change.still_served_by}" if change.still_served_by else ""
+    return ", ".join(filter(None, (text, served, fields)))
+
+
+def _resource_line(change: ResourceChange) -> str:
+    reasons = f": {'; '.join(change.reasons)}" if change.reasons else ""
+    return f"{change.title} {_one(change)}{reasons}"
+
+
+def _one(change: ResourceChange) -> str:
+    return {"refused": "refused by the API server", "unknown": "may be replaced"}.get(change.action, change.action)
+
+
+def _stacks(difference: Difference) -> str:
+    marks = {"there": "", "new": " (new)", "gone": " (gone)"}
+    names = [f"{each.stack}{marks[each.state]}" for each in difference.stacks]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def text(difference: Difference) -> str:
+    """What changes for users first, then every resource, with the change of its inputs below it. What is created is
+    named: `gpufleet preview` has all of it."""
+    lines = [f"{headline(difference)} ({difference.base} → {difference.head})"]
+    lines += [f"note: {note}" for note in difference.notes]
+    lines += [f"cannot say: {line}" for line in difference.unsaid]
+    for refusal in difference.refusals:
+        lines.append(
+            f"{'allowed' if refusal.allowed else 'refused'}: {refusal.stack}: {refusal.message} [{refusal.name}]"
+        )
+    if difference.labels:
+        lines += ["", f"users: {_users(difference.labels)}"]
+        lines += [f"  {change.label} ({change.stack}): {_label_line(change)}" for change in difference.labels]
+    for stack in difference.stacks:
+        lines += _stack_lines(stack)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _stack_lines(stack: StackDifference) -> Iterator[str]:
+    yield from ("", f"{stack.stack}: {_counted(stack.resources)}")
+    yield from (f"  {line}" for line in stack.pools)
+    yield from (f"  secret {line}" for line in stack.secrets)
+    yield from (f"  {each.severity}: {each.path}: {each.message} [{each.name}]" for each in stack.findings)
+    for change in stack.resources:
+        yield f"  {_SIGNS[change.action]} {_resource_line(change)}"
+        if change.action != "created":
+            yield from (f"      {line[:_LONGEST]}".rstrip() for line in change.diff)
+
+
+# -- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Lines that belong together; where there is no room for all, the body is cut."""
+
+    opening: Sequence[str]
+    body: Sequence[str]
+    closing: Sequence[str] = ("",)
+
+
+def markdown(difference: Difference, limit: int = LIMIT) -> str:
+    """A comment of at most that many characters. Its first five lines say it all; what is long is folded, and cut from
+    the end where there is no room."""
+    return _fitted(list(_blocks(difference)), limit)
+
+
+def _blocks(difference: Difference) -> Iterator[_Block]:
+    everything = [change for stack in difference.stacks for change in stack.resources]
+    refused = ", ".join(f"{each.name} in {each.stack}" for each in difference.refused[:5])
+    third = f"**Refused:** {refused or 'nothing'}"
+    if difference.unsaid:
+        third = f"**Cannot say:** {_plain(difference.unsaid[0])[:_LONGEST]}"
+    head = [
+        f"### gpufleet diff: {headline(difference)}",
+        f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
+        f"- {third}",
+        f"- **Users:** {_users(difference.labels)}",
+        f"- **Resources:** {_counted(everything)}",
+    ]
+    yield _Block(head, [])
+    yield from _list("", [*map(_plain, difference.notes), *map(_plain, difference.unsaid)])
+    yield from _list(
+        "#### Refused",
+        [
+            f"**{each.name}** in {each.stack}{' (allowed)' if each.allowed else ''}: {_plain(each.message)}"
+            for each in difference.refusals
+        ],
+    )
+    if difference.labels:
+        rows = [f"| `{change.label}` | {change.stack} | {_cell(_label_line(change))} |" for change in difference.labels]
+        yield _Block(["#### Users", "| runs-on | stack | change |", "| --- | --- | --- |"], rows)
+    for stack in difference.stacks:
+        yield from _list(
+            f"#### {stack.stack}: {_counted(stack.resources)}",
+            [
+                *map(_plain, stack.pools),
+                *(f"secret {_plain(line)}" for line in stack.secrets),
+                *(
+                    f"{each.severity}: {_plain(f'{each.path}: {each.message} [{each.name}]')}"
+                    for each in stack.findings
+                ),
+                *(_plain(_resource_line(change)) for change in stack.resources),
+            ],
+        )
+    for change in everything:
+        if change.diff:
+            yield _folded(change)
+
+
+def _list(title: str, lines: Sequence[str]) -> Iterator[_Block]:
+    if lines:
+        yield _Block([title] if title else [], [f"- {line[:_LONGEST]}" for line in lines])
+
+
+def _folded(change: ResourceChange) -> _Block:
+    longest = max((len(run) for line in change.diff for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    summary = f"<details><summary>{_plain(change.title)} {_one(change)}</summary>"
+    return _Block([summary, "", f"{fence}diff"], [line[:_LONGEST] for line in change.diff], [fence, "</details>", ""])
+
+
+def _plain(said: str) -> str:
+    """Text that GitHub shows as it is: `<secret>` is no tag."""
+    return html.escape(said, quote=False)
+
+
+def _cell(said: str) -> str:
+    # A bar would end the cell.
+    return _plain(said).replace("|", "\\|")[:_LONGEST]
+
+
+_CUT = "**Cut** at the {limit} characters of a comment: {left} of {all} parts are missing. `gpufleet diff` prints all."
+
+
+def _fitted(blocks: Sequence[_Block], limit: int) -> str:
+    lines: list[str] = []
+    room = limit - len(_CUT) - 40
+    for number, block in enumerate(blocks):
+        whole = [*block.opening, *block.body, *block.closing]
+        if _size(whole) <= room:
+            lines += whole
+            room -= _size(whole)
+            continue
+        lines += _shortened(block, room)
+        lines.append(_CUT.format(limit=f"{limit:,}", left=len(blocks) - number, all=len(blocks)))
+        break
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _shortened(block: _Block, room: int) -> list[str]:
+    """As much of a block as there is room for; nothing, where that is not a single line of its body."""
+    more = f"… {len(block.body)} lines in all"
+    room -= _size([*block.opening, more, *block.closing])
+    kept = []
+    for line in block.body:
+        room -= _size([line])
+        if room < 0:
+            break
+        kept.append(line)
+    return [*block.opening, *kept, more, *block.closing] if kept else []
+
+
+def _size(lines: Iterable[str]) -> int:
+    return sum(len(line) + 1 for line in lines)

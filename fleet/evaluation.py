@@ -1,0 +1,299 @@
+"""What one revision says of its stacks: run by `gpufleet diff` in a checkout of that revision, with the revision's own
+code. The file is a program: `python -P fleet/evaluation.py OUT KEY DAY [STACK...]`, in the checkout, which PYTHONPATH
+names; it writes an `Evaluation` to OUT. What it adds later has a default, so that another revision's can be read."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import hashlib
+import hmac
+import importlib
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from fleet.capacity import StackCapacity
+    from fleet.plan import Plan, Resource
+    from fleet.stack import Stack
+
+HIDDEN = "<secret:"
+"""How a secret leaf begins; a keyed digest follows, which tells two secrets apart and means nothing elsewhere."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class EvaluatedResource(_Part):
+    """One registration."""
+
+    urn: str
+    """Its identity."""
+    type: str
+    """Type token."""
+    name: str
+    """Logical name."""
+    parent: str | None
+    """URN of its parent."""
+    kind: str
+    """`component`, `resource`, `lookup` or `provider`."""
+    provider: str | None
+    """URN of its provider."""
+    opaque: bool
+    """Whether what it makes is known only once its provider runs."""
+    inputs: dict[str, Any]
+    """Inputs; a secret leaf is a digest, and never the secret."""
+    options: dict[str, Any]
+    """Resource options that differ from their defaults."""
+
+
+class EvaluatedLabel(_Part):
+    """What one label of one stack gives its users."""
+
+    label: str
+    """What `runs-on` says."""
+    stack: str
+    """Stack that serves it."""
+    cluster: str
+    """Cluster that its jobs run on."""
+    config_url: str
+    """Organisation or repository whose jobs it takes."""
+    runner_group: str | None
+    """GitHub runner group; None is the default group."""
+    gpus: int
+    """GPUs of one runner."""
+    accelerator: str | None
+    """What those are."""
+    cpu: str
+    """Cores of one runner, a Kubernetes quantity."""
+    memory: str
+    """Memory of one runner, a Kubernetes quantity."""
+    docker: bool
+    """Whether jobs can use Docker."""
+    least: int
+    """Runners kept ready."""
+    most: int
+    """Jobs that run at once."""
+    until: datetime.date | None
+    """Last day of a deprecated label."""
+    use: str | None
+    """What to use instead."""
+    guaranteed: int | None = None
+    """Jobs that find room whatever the other labels run; None where that is not reckoned."""
+    burst: int | None = None
+    """Jobs that run when no other label has any."""
+
+
+class EvaluatedPool(_Part):
+    """A node pool of a stack."""
+
+    nodes: int
+    """Nodes that it has."""
+    gpus: int
+    """GPUs of all of them."""
+    excess: str | None
+    """What to do where its labels' maxima do not fit at once, and nobody has declared it."""
+
+
+class EvaluatedFinding(_Part):
+    """An open finding of a stack."""
+
+    name: str
+    """Kind of finding."""
+    severity: Literal["error", "warning", "note"]
+    """How bad it is."""
+    path: str
+    """Setting that it arises from."""
+    message: str
+    """What is so, and what to do."""
+
+
+class EvaluatedStack(_Part):
+    """One stack."""
+
+    faults: list[str] = []
+    """Why it cannot be evaluated, one line each; nothing else is known then."""
+    labels: list[EvaluatedLabel] = []
+    """Its labels."""
+    secrets: dict[str, str] = {}
+    """A digest of what is stored under each secret key, encrypted as it is."""
+    resources: list[EvaluatedResource] = []
+    """Registrations, sorted by URN; none of a stack that was not asked for."""
+    findings: list[EvaluatedFinding] = []
+    """Open findings, in the order of the file."""
+    pools: dict[str, EvaluatedPool] = {}
+    """Its node pools."""
+
+
+class Evaluation(_Part):
+    """What a revision says."""
+
+    form: Literal[1] = 1
+    """Version of this form."""
+    stacks: dict[str, EvaluatedStack]
+    """Every stack whose file is there, by name."""
+
+
+def evaluation(root: pathlib.Path, key: str, day: datetime.date, asked: list[str]) -> Evaluation:
+    """What the checkout in `root` says of its stacks on a day; `asked` have their resources, all when it is empty."""
+    from fleet import stack
+
+    names = stack.names(root)
+    return Evaluation(stacks={name: _stack(root, name, key, day, name in (asked or names)) for name in names})
+
+
+def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
+    import pulumi
+
+    from fleet import stack
+    from fleet.recorder import RecordingError
+    from stacks.fault import InvalidSettings
+
+    try:
+        return _evaluated(stack.read(root, name), key, day, asked)
+    except (InvalidSettings, pulumi.RunError, RecordingError) as refused:
+        return EvaluatedStack(faults=str(refused).splitlines())
+    except Exception as fault:
+        # The program is another revision's, and may fail in any way: that is something to say of it, not of this one.
+        last = traceback.extract_tb(fault.__traceback__)[-1]
+        said = " ".join(traceback.format_exception_only(fault)[-1].split())
+        where = f"Pulumi.{name}.yaml: {pathlib.Path(last.filename).name}:{last.lineno}"
+        return EvaluatedStack(faults=[f"{where}: {said}".replace(f"{root}/", "")])
+
+
+def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
+    secrets = _secrets(stack, key)
+    if not asked:
+        return EvaluatedStack(labels=_labels(stack, None), secrets=secrets)
+
+    from fleet import findings
+    from stacks.fault import dotted
+
+    capacity = _capacity(stack)
+    return EvaluatedStack(
+        labels=_labels(stack, capacity),
+        secrets=secrets,
+        resources=[_resource(resource, key) for resource in _plan(stack, secrets).resources],
+        findings=[
+            EvaluatedFinding(
+                name=finding.name, severity=finding.severity, path=dotted(at.path), message=finding.message
+            )
+            for finding, at in findings.report(stack.settings, stack.file, day).open
+        ],
+        pools=_pools(stack, capacity),
+    )
+
+
+def _capacity(stack: Stack) -> StackCapacity | None:
+    try:
+        from fleet import capacity
+    except ImportError:  # A revision from before capacity was reckoned.
+        return None
+    return capacity.capacity(stack.name, stack.settings)
+
+
+def _pools(stack: Stack, capacity: StackCapacity | None) -> dict[str, EvaluatedPool]:
+    return {
+        pool.pool: EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus, excess=pool.excess)
+        for pool in (capacity.pools if capacity else ())
+    }
+
+
+def _labels(stack: Stack, capacity: StackCapacity | None) -> list[EvaluatedLabel]:
+    from fleet import labels
+
+    runners = stack.settings.runners
+    held = {label.label: label for pool in (capacity.pools if capacity else ()) for label in pool.labels}
+    return [
+        EvaluatedLabel(
+            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields)),
+            least=runners[entry.label].min,
+            most=entry.at_most,
+            guaranteed=held[entry.label].guaranteed if entry.label in held else None,
+            burst=held[entry.label].burst if entry.label in held else None,
+        )
+        for entry in labels.catalogue([stack]).labels
+    ]
+
+
+def _secrets(stack: Stack, key: str) -> dict[str, str]:
+    """Whoever sets a secret anew encrypts it anew, so that its text in the file is another, whatever it holds."""
+    import yaml
+
+    from stacks.fault import PROJECT
+
+    config = yaml.safe_load(stack.file.path.read_text())["config"]
+    stored = {name: config.get(f"{PROJECT}:{name}") for name in stack.settings.secret_keys()}
+    return {name: _digest(key, text) for name, text in stored.items() if text is not None}
+
+
+def _plan(stack: Stack, secrets: Mapping[str, str]) -> Plan:
+    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up."""
+    from fleet.recorder import record
+    from stacks.fault import PROJECT
+
+    values = {f"{PROJECT}:{key}": value for key, value in stack.file.values.items()}
+    stand_ins = {f"{PROJECT}:{key}": secrets.get(key, "not set") for key in stack.settings.secret_keys()}
+    return record(stack.root, stack.name, {**stack.file.foreign, **values}, secrets=stand_ins)
+
+
+def _resource(resource: Resource, key: str) -> EvaluatedResource:
+    return EvaluatedResource(
+        urn=resource.urn,
+        type=resource.type,
+        name=resource.name,
+        parent=resource.parent,
+        kind=resource.kind,
+        provider=resource.provider,
+        opaque=resource.opaque is not None,
+        inputs=_plain(resource.inputs, key),
+        options=dict(resource.options),
+    )
+
+
+def _plain(value: Any, key: str) -> Any:
+    from fleet.plan import Hidden, Unknown, revealed
+
+    if isinstance(value, Hidden):
+        return f"{HIDDEN}{_digest(key, revealed(value))}>"
+    if isinstance(value, Unknown):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item, key) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, key) for item in value]
+    return value
+
+
+def _digest(key: str, value: Any) -> str:
+    return hmac.new(key.encode(), repr(value).encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def _refuse_other_code(root: pathlib.Path) -> None:
+    """Where this project is installed from another checkout, a module that is missing here would be that one's."""
+    for package in ("fleet", "stacks", "components"):
+        file = importlib.import_module(package).__file__
+        if file is None or not pathlib.Path(file).resolve().is_relative_to(root):
+            raise SystemExit(f"it has no {package}/ of its own")
+
+
+def _main(out: str, key: str, day: str, *asked: str) -> None:
+    # As the command does: a short run, and all that it makes lives to its end.
+    gc.disable()
+    root = pathlib.Path.cwd().resolve()
+    _refuse_other_code(root)
+    said = evaluation(root, key, datetime.date.fromisoformat(day), list(asked))
+    pathlib.Path(out).write_text(said.model_dump_json())
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

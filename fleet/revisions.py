@@ -1,0 +1,223 @@
+"""Two revisions of the project, each evaluated in a checkout of its own, with its own code."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import pathlib
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from fleet.evaluation import Evaluation
+
+TIMEOUT = 300
+"""Seconds that one revision may take; it takes about one."""
+
+
+class RevisionError(Exception):
+    """A revision that is not there or cannot be evaluated; one line a fault."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A state of the project."""
+
+    given: str
+    """As the caller named it."""
+    commit: str | None
+    """Its commit; None for the working tree."""
+
+    def __str__(self) -> str:
+        if self.commit is None:
+            return self.given
+        short = self.commit[:8]
+        return short if self.commit.startswith(self.given) else f"{self.given} ({short})"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two revisions and what each says of its stacks."""
+
+    base: Revision
+    """What is deployed, or will be."""
+    head: Revision
+    """What is proposed."""
+    before: Evaluation
+    """What the base says."""
+    after: Evaluation
+    """What the head says."""
+    notes: tuple[str, ...]
+    """What to know about the comparison itself."""
+
+
+def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime.date) -> Compared:
+    """Both revisions of a range, evaluated at once.
+
+    `BASE..HEAD` compares two commits, `BASE...HEAD` the head with where it left the base, `BASE` that commit with the
+    working tree. Nothing of the checkouts stays behind.
+
+    Raises RevisionError.
+    """
+    base, head = _range(root, text)
+    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made:
+        folders, runs = [], []
+        # One key for both: equal secrets have equal digests, in this comparison and in no other.
+        key = secrets.token_hex(16)
+        with contextlib.ExitStack() as running:
+            for side, revision in (("base", base), ("head", head)):
+                folder = root if revision.commit is None else _checkout(root, revision, pathlib.Path(made) / side)
+                folders.append(folder)
+                runs.append(
+                    running.enter_context(_Run(revision, folder, pathlib.Path(made) / f"{side}.json", key, day))
+                )
+                runs[-1].start(stacks)
+            before, after = (run.evaluation() for run in runs)
+        notes = (*_dirt(root, head), *_dependencies(*folders))
+    return Compared(base, head, before, after, notes)
+
+
+# -- git --------------------------------------------------------------------------------------------------------------
+
+
+def _range(root: pathlib.Path, text: str) -> tuple[Revision, Revision]:
+    _git(root, "rev-parse", "--is-inside-work-tree", otherwise=f"{root} is in no git repository: nothing to compare")
+    match = re.fullmatch(r"(?P<base>.+?)(?P<dots>\.{2,3})(?P<head>.*)", text)
+    if match is None:
+        return _revision(root, text), Revision("the working tree", None)
+    base, head = _revision(root, match["base"]), _revision(root, match["head"] or "HEAD")
+    if match["dots"] == "...":
+        otherwise = f"{base} and {head} have no commit in common; name both: BASE..HEAD"
+        commit = _git(root, "merge-base", str(base.commit), str(head.commit), otherwise=otherwise)
+        base = Revision(commit, commit)
+    return base, head
+
+
+def _revision(root: pathlib.Path, name: str) -> Revision:
+    unknown = f"there is no revision '{name}'"
+    if _git(root, "rev-parse", "--is-shallow-repository") == "true":
+        unknown += "; this clone is shallow: git fetch --unshallow (in GitHub Actions, checkout with fetch-depth: 0)"
+    if name.startswith("-"):
+        raise RevisionError(unknown)
+    return Revision(name, _git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", otherwise=unknown))
+
+
+def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> str:
+    """What git prints. Raises RevisionError, with the text `otherwise` where git refuses."""
+    try:
+        ended = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise RevisionError("git is not on PATH, and revisions are git's") from None
+    if ended.returncode:
+        raise RevisionError(otherwise or f"git {arguments[0]}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
+
+
+def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> pathlib.Path:
+    """The project's files at a revision. An archive leaves nothing in `.git` after a crash, as a worktree would."""
+    folder.mkdir()
+    archive = ["git", "-C", str(root), "archive", "--format=tar", str(revision.commit)]
+    made = subprocess.run(archive, capture_output=True, check=False)
+    if made.returncode:
+        raise RevisionError(f"{revision}: {made.stderr.decode(errors='replace').strip()}")
+    subprocess.run(["tar", "-x", "-C", folder], input=made.stdout, check=True)
+    if not (folder / "Pulumi.yaml").is_file():
+        raise RevisionError(f"{revision} has no Pulumi.yaml: the project is not there yet")
+    return folder
+
+
+def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
+    if _git(root, "status", "--porcelain", "--", "."):
+        there = "are compared too" if head.commit is None else "are not compared: name the base alone to have them"
+        yield f"the working tree has uncommitted changes, which {there}"
+
+
+# -- evaluating -------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """An evaluation under way."""
+
+    def __init__(self, revision: Revision, folder: pathlib.Path, out: pathlib.Path, key: str, day: datetime.date):
+        self._revision, self._folder, self._out = revision, folder, out
+        self._arguments = [str(out), key, day.isoformat()]
+        self._errors = out.with_suffix(".errors")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def start(self, stacks: Sequence[str]) -> None:
+        # A revision knows best how to evaluate itself; one from before there was such a program is asked by ours.
+        own = self._folder / "fleet/evaluation.py"
+        program = own if own.is_file() else pathlib.Path(__file__).with_name("evaluation.py")
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                # -P: the folder of the program is no place for modules.
+                [sys.executable, "-P", program, *self._arguments, *stacks],
+                cwd=self._folder,
+                # Before all that is installed, another checkout of this project among it.
+                env={**os.environ, "PYTHONPATH": str(self._folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def evaluation(self) -> Evaluation:
+        """What the revision says, once it has."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise RevisionError(f"{self._revision} was not evaluated within {TIMEOUT} s") from None
+        if code:
+            last = self._errors.read_text().strip().rpartition("\n")[2]
+            raise RevisionError(f"{self._revision} cannot be evaluated: {last or f'it ended with code {code}'}")
+        try:
+            return Evaluation.model_validate_json(self._out.read_bytes())
+        except ValidationError:
+            said = "says what it is in another form than this gpufleet reads: use the newer of both"
+            raise RevisionError(f"{self._revision} {said}") from None
+
+
+def _dependencies(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:
+    """Both run with what is installed here; where they ask for different packages, that has to be said."""
+    old, new = (_pins(folder / "requirements.txt") for folder in (before, after))
+    moved = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    if moved:
+        pins = [f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}" for name in moved]
+        listed = ", ".join(pins[:5]) + (f" and {len(pins) - 5} more" if len(pins) > 5 else "")
+        yield f"the dependencies differ ({listed}): both revisions were evaluated with those installed here"
+
+
+def _pins(file: pathlib.Path) -> dict[str, str]:
+    text = file.read_text() if file.is_file() else ""
+    return dict(re.findall(r"^([A-Za-z0-9][-A-Za-z0-9._]*)(?:\[[^]]*\])?==([^\s;\\]+)", text, re.MULTILINE))
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """A termination (a CI job that is cancelled) unwinds, so that the checkouts go as well."""
+
+    def end(*_: object) -> NoReturn:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
