@@ -46,18 +46,33 @@ def parser() -> argparse.ArgumentParser:
     preview.add_argument("--format", choices=("tree", "yaml", "json"), default="tree")
     preview.add_argument("--out", metavar="DIR", type=pathlib.Path, help="write manifests, chart values and plan.json")
 
-    for offline in (check, preview):
+    labels = commands.add_parser("labels", help="print the catalogue of labels, for the people who write workflows")
+    labels.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    labels.add_argument("--format", choices=("markdown", "json", "actionlint"), default="markdown")
+
+    diff = commands.add_parser("diff", help="say what changes between two revisions, for users and in each stack")
+    diff.add_argument(
+        "range",
+        metavar="BASE..HEAD",
+        help="two revisions of git; BASE...HEAD: since HEAD left BASE; BASE alone: against the working tree",
+    )
+    diff.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+    diff.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write it there")
+    diff.add_argument("--allow", metavar="NAME", action="append", default=[], help="refusal that is meant")
+
+    capacity = commands.add_parser("capacity", help="say what the node pools hold: guaranteed and burst jobs per label")
+    capacity.add_argument("stack")
+    capacity.add_argument("--format", choices=("text", "json"), default="text")
+
+    for offline in (check, preview, diff):
         offline.add_argument(
             "--on",
             metavar="DATE",
             type=day,
             default=datetime.date.today(),
-            help="day on which acknowledgements are judged (2027-01-31); today, when left out",
+            help="day on which acknowledgements and last days are judged (2027-01-31); today, when left out",
         )
-
-    labels = commands.add_parser("labels", help="print the catalogue of labels, for the people who write workflows")
-    labels.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
-    labels.add_argument("--format", choices=("markdown", "json", "actionlint"), default="markdown")
 
     lint = commands.add_parser("lint-workflows", help="find the labels that workflows ask for and nobody serves")
     lint.add_argument("path", nargs="+", type=pathlib.Path, help="workflow file, or folder with .github/workflows")
@@ -263,6 +278,35 @@ def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if due else OK
 
 
+def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import diff, diff_report, revisions
+
+    try:
+        compared = revisions.compared(root, arguments.range, arguments.stack, arguments.on)
+    except revisions.RevisionError as error:
+        print(f"gpufleet: {error}", file=sys.stderr)
+        return INVALID
+    found = diff.difference(compared, arguments.stack, arguments.on, arguments.allow)
+    if arguments.format == "json":
+        said = found.model_dump_json(indent=2) + "\n"
+    else:
+        said = diff_report.markdown(found) if arguments.format == "markdown" else diff_report.text(found)
+    if arguments.out:
+        arguments.out.write_text(said)
+        print(f"{diff_report.headline(found)}: written to {arguments.out}")
+    else:
+        print(said, end="")
+    return INVALID if found.unsaid else FINDINGS if found.refused else OK
+
+
+def _capacity(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import capacity, stack
+
+    found = capacity.capacity(arguments.stack, stack.read(root, arguments.stack).settings)
+    print(found.model_dump_json(indent=2) if arguments.format == "json" else capacity.text(found).rstrip("\n"))
+    return FINDINGS if any(pool.excess for pool in found.pools) else OK
+
+
 def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
@@ -355,6 +399,8 @@ _COMMANDS = {
     "lint-workflows": _lint_workflows,
     "import": _import,
     "pins": _pins,
+    "diff": _diff,
+    "capacity": _capacity,
     "sandbox": _sandbox,
 }
 _SANDBOX = {
