@@ -1,0 +1,411 @@
+"""A series of pull requests to a repository made from this one, and what `gpufleet diff` says of each."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from fleet import cli
+from fleet.diff import Difference
+from fleet.diff_report import LIMIT
+from tests.conftest import ROOT, Generated
+from tests.fleet.pull_requests import LAB, SECRET, Edit, Repository
+
+GOLDEN = ROOT / "tests/golden/diff"
+
+MI300, CONDUCTOR = "Pulumi.mi300.yaml", "stacks/conductor.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullRequest:
+    """Edits, and what is said of them."""
+
+    edits: tuple[Edit, ...] = ()
+    """Edits of the head."""
+    first: tuple[Edit, ...] = ()
+    """Edits that its base has already."""
+    new: Mapping[str, str] = field(default_factory=dict)
+    """Files that it adds."""
+    gone: tuple[str, ...] = ()
+    """Files that it removes."""
+    options: tuple[str, ...] = ()
+    """Options of the command."""
+    code: int = 0
+    """Exit code."""
+    refused: str = "nothing"
+    users: str = "nothing"
+    resources: str = "nothing"
+    headline: str = "no change for users"
+    says: tuple[str, ...] = ()
+    """More that the comment has."""
+
+
+def deprecated(until: str, use: str = "") -> Edit:
+    last = "      docker: true\n"
+    return MI300, last, f"{last}      deprecated: {{until: {until}{use}}}\n"
+
+
+RENAME: Edit = (MI300, "    linux-mi300-gpu-2:\n", "    linux-mi300-2-gpu:\n")
+SANTA_CLARA = (
+    "          mi300x-santa-clara-1: {address: 198.51.100.21, labels: {topology.kubernetes.io/region: santa-clara}}\n"
+)
+PREFIXED: Edit = (CONDUCTOR, "RunnerScaleSet(label, args, opts)", 'RunnerScaleSet(f"set-{label}", args, opts)')
+ALIASED: Edit = (
+    CONDUCTOR,
+    "RunnerScaleSet(label, args, opts)",
+    'RunnerScaleSet(f"set-{label}", args, pulumi.ResourceOptions.merge('
+    "opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=label)])))",
+)
+GONE_LATER = deprecated("2026-11-30")
+
+PULL_REQUESTS: dict[str, PullRequest] = {
+    "a-comment": PullRequest(edits=((MI300, "# AMD Conductor:", "# The AMD Conductor:"),), headline="nothing changes"),
+    "add-a-runner": PullRequest(
+        edits=(
+            (
+                MI300,
+                "    mi300-cluster:\n",
+                "    linux-mi300-gpu-1: {project: pytorch, profile: pytorch, gpus: 1, cpu: 20, memory: 200Gi, max: 2}\n"
+                "    mi300-cluster:\n",
+            ),
+        ),
+        headline="changes for users",
+        users="1 label changed, 1 label added",
+        resources="1 created",
+        says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; idle 0; at most 2; Docker no;",),
+    ),
+    "raise-max-beyond-the-pool": PullRequest(
+        edits=((MI300, "      max: 8\n", "      max: 30\n"),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in mi300",
+        users="2 labels changed",
+        resources="1 updated",
+        says=("all labels at their max ask for 42 GPUs of 24", "at most 8 → 30", "+  maxRunners: 30"),
+    ),
+    "raise-max-and-mean-it": PullRequest(
+        edits=((MI300, "      max: 8\n", "      max: 30\n"),),
+        options=("--allow", "overcommitted"),
+        headline="changes for users",
+        users="2 labels changed",
+        resources="1 updated",
+        says=("**overcommitted** in mi300 (allowed)",),
+    ),
+    "rename-a-label": PullRequest(
+        edits=(RENAME,),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+        says=("| `linux-mi300-gpu-2` | mi300 | renamed to linux-mi300-2-gpu |", "use: linux-mi300-2-gpu}"),
+    ),
+    "rename-a-label-too-early": PullRequest(
+        first=(deprecated("2026-12-01"),),
+        edits=((MI300, "      deprecated: {until: 2026-12-01}\n", ""), RENAME),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+        says=("is promised until 2026-12-01: keep it until then",),
+    ),
+    "rename-a-label-in-time": PullRequest(
+        first=(GONE_LATER,),
+        edits=((MI300, "      deprecated: {until: 2026-11-30}\n", ""), RENAME),
+        headline="changes for users",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+    ),
+    "end-a-label-sooner": PullRequest(
+        first=(deprecated("2027-06-30"),),
+        edits=((MI300, "until: 2027-06-30}", "until: 2027-02-28}"),),
+        code=1,
+        headline="refused: deprecation-shortened",
+        refused="deprecation-shortened in mi300",
+        users="1 label changed",
+        says=("was promised until 2027-06-30 and would end on 2027-02-28",),
+    ),
+    "announce-the-end-of-a-label": PullRequest(
+        edits=(deprecated("2027-06-30", ", use: mi300-cluster"),),
+        headline="changes for users",
+        users="1 label changed",
+        says=("served until none → 2027-06-30; use instead none → mi300-cluster",),
+    ),
+    "serve-other-users": PullRequest(
+        edits=((MI300, "configUrl: https://github.com/pytorch\n", "configUrl: https://github.com/example\n"),),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 updated",
+        says=("label linux-mi300-gpu-2 goes to other users (jobs of)",),
+    ),
+    "take-docker-away": PullRequest(
+        edits=((MI300, "      docker: true\n", "      docker: false\n"),),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated",
+        says=("Docker yes → no",),
+    ),
+    "arc-minor": PullRequest(
+        edits=(
+            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.15.0}\n  gpu-runners:projects:\n"),
+        ),
+        code=1,
+        headline="refused: arc-minor-version",
+        refused="arc-minor-version in mi300",
+        resources="3 updated",
+        says=("ARC goes from 0.14.2 to 0.15.0 with 2 scale sets in place",),
+    ),
+    "arc-patch": PullRequest(
+        edits=(
+            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.14.3}\n  gpu-runners:projects:\n"),
+        ),
+        resources="3 updated",
+    ),
+    "rotate-a-secret": PullRequest(
+        edits=((MI300, "v1:first", "v1:second"),),
+        resources="1 replaced",
+        says=(
+            "- secret gpu-test-cluster-privateKey is set anew",
+            "data.github_app_private_key cannot be changed in place; deleted first, since it keeps its name",
+            "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
+        ),
+    ),
+    "change-what-is-kept-in-a-secret": PullRequest(
+        edits=((MI300, 'appId: "1000001"', 'appId: "1000002"'),),
+        resources="1 replaced",
+        says=("data.github_app_id cannot be changed in place",),
+    ),
+    "forget-a-secret": PullRequest(
+        edits=((MI300, SECRET, ""),),
+        code=1,
+        headline="refused: missing-secret",
+        refused="missing-secret in mi300",
+        resources="1 replaced",
+        says=("secret gpu-test-cluster-privateKey is removed",),
+    ),
+    "add-a-node": PullRequest(
+        edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          mi300x-santa-clara-2: {address: 198.51.100.22}\n"),),
+        says=("- pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs",),
+    ),
+    "remove-a-node": PullRequest(
+        edits=((MI300, SANTA_CLARA, ""),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in mi300",
+        users="1 label changed",
+        says=(
+            "ask for 20 GPUs of 16",
+            "- pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
+            "guaranteed 8 → 4",
+        ),
+    ),
+    "delete-a-stack": PullRequest(
+        gone=("Pulumi.lab.yaml",),
+        code=1,
+        headline="refused: label-removed",
+        refused="label-removed in lab, label-removed in lab",
+        users="2 labels removed",
+        resources="12 deleted",
+        says=("pulumi destroy it from the base first", "everything in the namespace goes with it"),
+    ),
+    "add-a-stack": PullRequest(
+        new={"Pulumi.lab2.yaml": re.sub(r"\blab\b", "lab2", LAB)},
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in lab2",
+        users="2 labels added",
+        resources="12 created",
+    ),
+    "change-an-image": PullRequest(
+        edits=((MI300, "ghascale-rocm-dev:main", "ghascale-rocm-dev:v2"),),
+        resources="1 updated",
+        says=("+        image: ghcr.io/saienduri/ghascale-rocm-dev:v2",),
+    ),
+    "rename-the-cluster": PullRequest(
+        edits=((MI300, "    name: mi300\n", "    name: mi301\n"),),
+        headline="changes for users",
+        users="2 labels changed",
+        resources="1 deleted, 11 replaced, 1 created",
+        says=("its provider is replaced: clusterIdentifier says that it is another cluster",),
+    ),
+    "move-without-an-alias": PullRequest(
+        edits=(PREFIXED,),
+        options=("mi300",),
+        code=1,
+        headline="refused: moved-without-alias",
+        refused="moved-without-alias in mi300, moved-without-alias in mi300",
+        resources="2 deleted, 2 created",
+        says=("Release mi300-cluster deleted: moved without an alias",),
+    ),
+    "move-with-an-alias": PullRequest(edits=(ALIASED,), headline="nothing changes"),
+    "own-what-was-looked-up": PullRequest(
+        edits=(
+            (MI300, "{kind: existingSecret, secretName: pytorch-secret}", "{kind: token, secretName: pytorch-secret}"),
+            (MI300, SECRET, f"{SECRET}  gpu-runners:pytorch-token: {{secure: v1:token}}\n"),
+        ),
+        resources="2 created",
+        says=("Namespace pytorch-namespace created: was only looked up",),
+    ),
+    "a-mistake": PullRequest(
+        edits=((MI300, "docker: true", "dockr: true"),),
+        code=2,
+        headline="cannot say",
+        says=("runners.linux-mi300-gpu-2.dockr: unknown key; did you mean 'docker'?",),
+    ),
+    "a-mistake-mended": PullRequest(
+        first=((MI300, "docker: true", "dockr: true"),),
+        edits=((MI300, "dockr: true", "docker: true"),),
+        code=2,
+        headline="cannot say",
+        says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:56: ",),
+    ),
+    "a-program-that-fails": PullRequest(
+        edits=((CONDUCTOR, "    provider = cluster_provider(settings.cluster)\n", "    provider = {}['x']\n"),),
+        code=2,
+        headline="cannot say",
+        says=("Pulumi.mi300.yaml: conductor.py:", ": KeyError: 'x'"),
+    ),
+    "another-schema": PullRequest(
+        edits=(
+            (
+                "stacks/settings.py",
+                "    docker: Switch = False\n",
+                '    nickname: str | None = None\n    """What people call it."""\n    docker: Switch = False\n',
+            ),
+            (MI300, "      docker: true\n", "      docker: true\n      nickname: pair\n"),
+        ),
+        headline="nothing changes",
+    ),
+    "code-of-a-component": PullRequest(
+        edits=(("components/runner_scale_set.py", "actions-runner:2.334.0", "actions-runner:2.335.0"),),
+        options=("mi300",),
+        resources="1 updated",
+        says=(
+            "-        image: ghcr.io/actions/actions-runner:2.334.0\n"
+            "+        image: ghcr.io/actions/actions-runner:2.335.0",
+        ),
+    ),
+    "other-dependencies": PullRequest(
+        edits=(("requirements.txt", "pyyaml==6.0.3", "pyyaml==6.0.4"),),
+        headline="nothing changes",
+        says=(
+            "- the dependencies differ (pyyaml 6.0.3 -&gt; 6.0.4): both revisions were evaluated with those installed",
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("diff") / "repository")
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, repository: Repository) -> Run:
+    """`gpufleet diff` in the repository: exit code, standard output, standard error. Commits are `COMMIT`."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        code = cli.run(cli.parser().parse_args(["-C", str(repository.root), "diff", "--on", "2026-12-01", *arguments]))
+        out, err = capsys.readouterr()
+        return code, re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", out), re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", err)
+
+    return run
+
+
+def opened(name: str, repository: Repository) -> str:
+    """The range of a pull request, made anew."""
+    request = PULL_REQUESTS[name]
+    base = repository.branch("base", request.first)
+    return f"{base}..{repository.branch(name, request.edits, base=base, new=request.new, gone=request.gone)}"
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_pull_request(name: str, repository: Repository, run: Run) -> None:
+    request = PULL_REQUESTS[name]
+    code, comment, err = run(opened(name, repository), *request.options, "--format", "markdown")
+    assert err == ""
+    first = comment.splitlines()[:5]
+    assert first[0] == f"### gpufleet diff: {request.headline}"
+    assert first[1].startswith(f"- **Compared:** base (COMMIT) → {name} (COMMIT): ")
+    if request.code == 2:
+        assert first[2].startswith("- **Cannot say:** ")
+    else:
+        assert first[2:] == [
+            f"- **Refused:** {request.refused}",
+            f"- **Users:** {request.users}",
+            f"- **Resources:** {request.resources}",
+        ]
+    assert code == request.code
+    for words in request.says:
+        assert words in comment
+    assert "v1:first" not in comment
+    assert len(comment) < LIMIT
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", ["raise-max-beyond-the-pool", "rotate-a-secret", "remove-a-node"])
+def test_the_comment_is_the_golden_one(name: str, repository: Repository, run: Run, generated: Generated) -> None:
+    generated(GOLDEN / f"{name}.md", run(opened(name, repository), "--format", "markdown")[1])
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def renamed(repository: Repository) -> str:
+    """A range whose head renames a label."""
+    return f"main..{repository.branch('renamed', [RENAME])}"
+
+
+def test_json_is_the_difference(run: Run, renamed: str) -> None:
+    code, out, _ = run(renamed, "--format", "json")
+    found = json.loads(out)
+    assert code == 1
+    assert set(found) == set(Difference.model_json_schema(mode="serialization")["properties"])
+    assert [(each["change"], each["label"], each["newLabel"]) for each in found["labels"]] == [
+        ("renamed", "linux-mi300-gpu-2", "linux-mi300-2-gpu")
+    ]
+    assert [stack["stack"] for stack in found["stacks"]] == ["lab", "mi300"]
+
+
+def test_text_names_what_is_created_and_shows_what_is_updated(run: Run, repository: Repository) -> None:
+    repository.branch("image", PULL_REQUESTS["change-an-image"].edits)
+    code, out, _ = run("main..image", "mi300")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "no change for users (main (COMMIT) → image (COMMIT))"
+    assert "  ~ Release linux-mi300-gpu-2 updated" in lines
+    assert "      +        image: ghcr.io/saienduri/ghascale-rocm-dev:v2" in lines
+
+
+def test_out_writes_the_file(run: Run, renamed: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "comment.md"
+    code, out, _ = run(renamed, "--format", "markdown", "--out", str(file))
+    assert (code, out) == (1, f"refused: label-renamed: written to {file}\n")
+    assert file.read_text().startswith("### gpufleet diff: refused: label-renamed\n")
+
+
+def test_a_stack_that_nobody_has(run: Run) -> None:
+    code, out, _ = run("main..main", "mi400")
+    assert code == 2
+    assert "neither main (COMMIT) nor main (COMMIT) has a stack 'mi400'; there are: lab, mi300" in out
+
+
+def test_the_fault_of_another_stack_is_a_note(run: Run, repository: Repository) -> None:
+    repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
+    code, out, _ = run("main..mistake", "lab")
+    assert code == 0
+    assert "note: the labels of mi300 are not all known: a revision of it is invalid" in out
