@@ -1,0 +1,226 @@
+"""Two revisions: which, with whose code, and nothing of them left behind."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fleet import revisions
+from fleet.revisions import Compared, RevisionError
+from tests.conftest import ROOT
+from tests.fleet.pull_requests import Repository
+
+DAY = datetime.date(2026, 12, 1)
+MI300 = "Pulumi.mi300.yaml"
+MORE: tuple[str, str, str] = (MI300, "      max: 8\n", "      max: 9\n")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("revisions") / "repository")
+
+
+@pytest.fixture(autouse=True)
+def clean(repository: Repository) -> Iterator[None]:
+    """Every test starts from `main` as it was committed."""
+    repository.git("checkout", "--quiet", "--force", "main")
+    yield
+    repository.git("reset", "--quiet", "--hard")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Where temporary folders are made; checkouts in it are seen."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def compare(repository: Repository, text: str, *stacks: str) -> Compared:
+    return revisions.compared(repository.root, text, stacks, DAY)
+
+
+def most(compared: Compared) -> list[int]:
+    """The `max` of a label before and after."""
+    sides = (compared.before, compared.after)
+    return [label.most for side in sides for label in side.stacks["mi300"].labels if label.label == "mi300-cluster"]
+
+
+# -- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def test_two_dots_compare_two_commits_and_say_what_is_left_out(repository: Repository, scratch: pathlib.Path) -> None:
+    repository.branch("more", [MORE])
+    repository.write([(MI300, "      max: 9\n", "      max: 7\n")], {})
+    found = compare(repository, "main..more", "lab")
+    assert most(found) == [8, 9]
+    assert str(found.head).startswith("more (")
+    assert found.notes == (
+        "the working tree has uncommitted changes, which are not compared: name the base alone to have them",
+    )
+    assert list(scratch.iterdir()) == []
+    assert repository.git("worktree", "list").count("\n") == 1
+
+
+def test_a_base_alone_is_compared_with_the_working_tree(repository: Repository) -> None:
+    repository.write([MORE], {})
+    found = compare(repository, "main", "lab")
+    assert most(found) == [8, 9]
+    assert str(found.head) == "the working tree"
+    assert found.notes == ("the working tree has uncommitted changes, which are compared too",)
+
+
+def test_three_dots_compare_with_where_the_head_left_the_base(repository: Repository) -> None:
+    repository.branch("left", [MORE])
+    repository.branch("gone-on", [(MI300, "      max: 8\n", "      max: 5\n")])
+    assert most(compare(repository, "gone-on..left", "lab")) == [5, 9]
+    assert most(compare(repository, "gone-on...left", "lab")) == [8, 9]
+
+
+def test_no_head_is_head(repository: Repository) -> None:
+    repository.branch("more", [MORE])
+    assert most(compare(repository, "main..", "lab")) == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mian..HEAD", "there is no revision 'mian'"),
+        ("main..haed", "there is no revision 'haed'"),
+        ("main..--output=x", "there is no revision '--output=x'"),
+        ("main:Pulumi.yaml..HEAD", "there is no revision 'main:Pulumi.yaml'"),
+    ],
+)
+def test_a_revision_that_is_not_there(repository: Repository, text: str, message: str) -> None:
+    with pytest.raises(RevisionError) as refused:
+        compare(repository, text)
+    assert str(refused.value) == message
+
+
+def test_what_a_shallow_clone_lacks(repository: Repository, tmp_path: pathlib.Path) -> None:
+    repository.branch("deep", [MORE])
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{repository.root}", clone], check=True)
+    with pytest.raises(RevisionError, match=r"no revision 'HEAD~1'; this clone is shallow: git fetch --unshallow"):
+        revisions.compared(clone, "HEAD~1..HEAD", [], DAY)
+
+
+def test_a_folder_without_git(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RevisionError, match="is in no git repository: nothing to compare"):
+        revisions.compared(tmp_path, "main..HEAD", [], DAY)
+
+
+def test_a_revision_without_the_project(repository: Repository, scratch: pathlib.Path) -> None:
+    repository.branch("empty", gone=["Pulumi.yaml"])
+    with pytest.raises(RevisionError, match=r"empty \(.{8}\) has no Pulumi.yaml: the project is not there yet"):
+        compare(repository, "empty..main")
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_project_below_the_root_of_its_repository(tmp_path: pathlib.Path, repository: Repository) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(repository.root, whole / "ci/fleet", ignore=shutil.ignore_patterns(".git"))
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
+        someone = ["-c", "user.name=Test", "-c", "user.email=test@example.test"]
+        subprocess.run(["git", *someone, *arguments], cwd=whole, check=True)
+    found = revisions.compared(whole / "ci/fleet", "HEAD..HEAD", ["lab"], DAY)
+    assert most(found) == [8, 8]
+
+
+# -- code -------------------------------------------------------------------------------------------------------------
+
+
+def runner_images(found: Compared) -> list[str]:
+    """Images that the Helm releases of a stack's plans name, before and after."""
+    sides = [str([each.inputs for each in side.stacks["mi300"].resources]) for side in (found.before, found.after)]
+    return ["here" if "actions-runner:0.0.0" in side else "not here" for side in sides]
+
+
+def test_each_revision_runs_its_own_code(repository: Repository) -> None:
+    """The installed project, this one, is neither."""
+    edit = ("components/runner_scale_set.py", "actions-runner:2.334.0", "actions-runner:0.0.0")
+    repository.branch("other-code", [edit])
+    assert runner_images(compare(repository, "main..other-code", "mi300")) == ["not here", "here"]
+    assert runner_images(compare(repository, "other-code..main", "mi300")) == ["here", "not here"]
+
+
+def test_a_package_that_a_revision_lacks_is_not_taken_from_elsewhere(repository: Repository) -> None:
+    files = [str(path.relative_to(repository.root)) for path in (repository.root / "components").glob("*.py")]
+    repository.branch("no-components", gone=files)
+    with pytest.raises(
+        RevisionError, match=r"no-components \(.*\) cannot be evaluated: it has no components/ of its own"
+    ):
+        compare(repository, "main..no-components")
+
+
+def test_a_revision_from_before_there_was_a_diff(repository: Repository) -> None:
+    repository.branch("old", gone=["fleet/evaluation.py", "fleet/capacity.py"])
+    found = compare(repository, "old..main", "mi300")
+    assert most(found) == [8, 8]
+    assert found.before.stacks["mi300"].pools == {}
+    assert found.after.stacks["mi300"].pools["mi300x"].gpus == 24
+
+
+def test_a_revision_that_writes_another_form(repository: Repository) -> None:
+    repository.branch("form", [("fleet/evaluation.py", "form: Literal[1] = 1", "form: Literal[2] = 2")])
+    with pytest.raises(RevisionError, match="in another form than this gpufleet reads: use the newer of both"):
+        compare(repository, "main..form")
+
+
+def test_a_module_that_is_not_installed_is_named(repository: Repository, scratch: pathlib.Path) -> None:
+    repository.branch("needs", [("fleet/stack.py", "import pathlib\n", "import pathlib\nimport not_installed\n")])
+    with pytest.raises(
+        RevisionError, match="cannot be evaluated: ModuleNotFoundError: No module named 'not_installed'"
+    ):
+        compare(repository, "main..needs")
+    assert list(scratch.iterdir()) == []
+
+
+def test_other_dependencies_are_said(repository: Repository) -> None:
+    repository.branch("pins", [("requirements.txt", "pyyaml==6.0.3", "pyyaml==6.0.4")])
+    assert compare(repository, "main..pins", "lab").notes == (
+        "the dependencies differ (pyyaml 6.0.3 -> 6.0.4): both revisions were evaluated with those installed here",
+    )
+
+
+# -- secrets and what stays -------------------------------------------------------------------------------------------
+
+
+def test_no_secret_and_no_digest_that_lasts(repository: Repository) -> None:
+    one, two = (compare(repository, "main..main", "mi300") for _ in range(2))
+    digests = [each.before.stacks["mi300"].secrets["gpu-test-cluster-privateKey"] for each in (one, two)]
+    assert digests[0] != digests[1]
+    assert one.before == one.after
+    assert "v1:first" not in one.before.model_dump_json()
+    assert '"1000001"' not in one.before.model_dump_json()
+
+
+def test_a_diff_that_is_terminated_leaves_nothing(repository: Repository, scratch: pathlib.Path) -> None:
+    edit = (
+        "stacks/conductor.py",
+        '"""Everything that runs on',
+        'import time; time.sleep(60)\n    """Everything that runs on',
+    )
+    repository.branch("slow", [edit])
+    code = "from fleet.cli import main; main()"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, "-C", repository.root, "diff", "main..slow", "lab"],
+        env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)},
+    )
+    until = time.monotonic() + 60
+    while not list(scratch.glob("gpufleet-diff-*/base.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(30) == 128 + signal.SIGTERM
+    assert list(scratch.iterdir()) == []
