@@ -162,26 +162,31 @@ def _cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Judgement:
 
 
 def _aws(token: str, paths: Sequence[Path]) -> Judgement:
-    """CloudFormation's create-only properties are those that the services cannot change, whoever asks."""
-    known = aws_types().get(token)
+    """CloudFormation's create-only properties are those that the services cannot change, whoever asks. The others they
+    can; Pulumi's provider is Terraform's, and may replace all the same, tags excepted."""
+    known = aws_types().get(token, {"replace": (), "update": ()})
     inputs = list(dict.fromkeys(str(path[0]) for path in paths))
-    if known is None:
-        return Judgement("unknown", ("what a change does to it only its provider can say",))
     replacing = [name for name in inputs if name in known["replace"]]
     if replacing:
         return Judgement("replace", tuple(f"{name} is create-only" for name in replacing))
-    unknown = [name for name in inputs if name not in known["update"]]
-    if unknown:
-        return Judgement(
-            "unknown", tuple(f"what a change of {name} does only AWS's provider can say" for name in unknown)
-        )
-    return Judgement("update")
+    unsure = [name for name in inputs if name != "tags"]
+    if not unsure:
+        return Judgement("update")
+    return Judgement(
+        "unknown",
+        tuple(
+            f"AWS can change {name} in place, and whether Pulumi's provider does only that can say"
+            if name in known["update"]
+            else f"what a change of {name} does only its provider can say"
+            for name in unsure
+        ),
+    )
 
 
 @functools.cache
 def aws_types() -> Mapping[str, Mapping[str, Any]]:
-    """By type token, inputs that replace (`replace`) and that update (`update`) a resource of AWS, generated from the
-    CloudFormation schemas of AWS that cfn-lint ships."""
+    """By type token, inputs that AWS takes only when a resource is created (`replace`) and those that it can change
+    (`update`), generated from the CloudFormation schemas that cfn-lint ships."""
     types: Mapping[str, Mapping[str, Any]] = json.loads(_AWS_DATA.read_text())["types"]
     return types
 
