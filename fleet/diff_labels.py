@@ -83,8 +83,9 @@ def label_changes(
     new = {_identity(each): each for each in after if each.stack in chosen}
     gone = [old[key] for key in old if key not in new]
     come = [new[key] for key in new if key not in old]
-    successors = _successors(gone, come)
-    changes = [_gone(each, successors.get(_identity(each)), after) for each in gone]
+    serving = {_service(each): each.stack for each in after}
+    successors = _successors([each for each in gone if _service(each) not in serving], come)
+    changes = [_gone(each, successors.get(_identity(each)), serving.get(_service(each))) for each in gone]
     taken = {_identity(each) for each in successors.values()}
     changes += [_change("added", each, fields=_given(each)) for each in come if _identity(each) not in taken]
     for key in old.keys() & new.keys():
@@ -125,17 +126,10 @@ def _likeness(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
     return SequenceMatcher(None, old.label, new.label).ratio()
 
 
-def _gone(old: EvaluatedLabel, successor: EvaluatedLabel | None, after: Sequence[EvaluatedLabel]) -> LabelChange:
-    others = [each.stack for each in after if _service(each) == _service(old)]
+def _gone(old: EvaluatedLabel, successor: EvaluatedLabel | None, serving: str | None) -> LabelChange:
     if successor is None:
-        return _change("removed", old, still_served_by=others[0] if others else None)
-    return _change(
-        "renamed",
-        old,
-        new_label=successor.label,
-        still_served_by=others[0] if others else None,
-        fields=_differing(old, successor),
-    )
+        return _change("removed", old, still_served_by=serving)
+    return _change("renamed", old, new_label=successor.label, fields=_differing(old, successor))
 
 
 def _change(
