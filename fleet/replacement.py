@@ -73,9 +73,10 @@ _ONLY_PROVIDER_KNOWS = frozenset({("core", "Pod"), ("core", "PersistentVolume"),
 _IMMUTABLE: Mapping[tuple[str, str], Sequence[str]] = {
     ("node.k8s.io", "RuntimeClass"): ("handler",),
     ("scheduling.k8s.io", "PriorityClass"): ("value", "preemptionPolicy"),
+    ("storage.k8s.io", "StorageClass"): ("reclaimPolicy", "volumeBindingMode"),
 }
-"""Fields that the API server refuses to change and that the provider's list lacks: `ValidateRuntimeClassUpdate` in
-pkg/apis/node/validation and `ValidatePriorityClassUpdate` in pkg/apis/scheduling/validation of kubernetes."""
+"""Fields that the API server refuses to change and that the provider's list lacks; tests/sandbox/test_immutable_fields.py
+asks a real one."""
 
 _AWS_DATA = pathlib.Path(__file__).with_name("replacement.aws.json")
 
