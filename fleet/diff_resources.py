@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fleet.evaluation import HIDDEN, EvaluatedResource
 from fleet.plan import RELEASE
 from fleet.readable_yaml import dumped
-from fleet.replacement import Judgement, changed, judged
+from fleet.replacement import Judgement, Verdict, changed, judged
 from stacks.documented import Documented
 from stacks.fault import hushed
 
@@ -18,6 +18,13 @@ Action = Literal["deleted", "replaced", "refused", "unknown", "updated", "create
 
 ACTIONS: tuple[Action, ...] = ("deleted", "replaced", "refused", "unknown", "updated", "created")
 """The worst first."""
+
+_ACTIONS: Mapping[Verdict, Action] = {
+    "replace": "replaced",
+    "refused": "refused",
+    "unknown": "unknown",
+    "update": "updated",
+}
 
 
 class ResourceChange(Documented):
@@ -163,18 +170,15 @@ def _between(
         yield from _ownership(old, new)
         return
     under = _provider_change(old, new, before, after)
-    if under.verdict == "replace":
-        reasons = [f"its provider is replaced: {', '.join(under.reasons)}", *_consequences(old)]
-        yield _change("replaced", new, reasons, old=old, diff=_unified(old.inputs, new.inputs))
-        return
+    judgements = [under] if under.verdict != "update" else []
     if changed(old.inputs, new.inputs):
         provider = after.get(new.provider or "")
-        found = _judged(old, new, provider.inputs if provider else {})
-        action: Action = {"update": "updated", "replace": "replaced"}.get(found.verdict, found.verdict)  # type: ignore[assignment]
-        reasons = [*found.reasons, *(_consequences(old) if action == "replaced" else ())]
+        judgements.append(_judged(old, new, provider.inputs if provider else {}))
+    if judgements:
+        action = min((_ACTIONS[each.verdict] for each in judgements), key=ACTIONS.index)
+        reasons = [reason for each in judgements for reason in each.reasons]
+        reasons += _consequences(old) if action == "replaced" else ()
         yield _change(action, new, reasons, old=old, diff=_unified(old.inputs, new.inputs))
-    elif under.verdict == "unknown":
-        yield _change("unknown", new, [f"its provider: {reason}" for reason in under.reasons], old=old)
 
 
 def _judged(old: EvaluatedResource, new: EvaluatedResource, provider: Mapping[str, Any]) -> Judgement:
@@ -202,10 +206,12 @@ def _provider_change(
 ) -> Judgement:
     """What its provider's change does to a resource: the new configuration is weighed against the old one, whatever
     the provider is called (`providerChanged`, same file)."""
-    providers = before.get(old.provider or ""), after.get(new.provider or "")
-    if providers[0] is None or providers[1] is None:
-        return Judgement("update" if providers == (None, None) else "replace", ("it is another one",))
-    return judged(providers[1].type, providers[0].inputs, providers[1].inputs)
+    was, now = before.get(old.provider or ""), after.get(new.provider or "")
+    if was is None or now is None:
+        found = Judgement("update" if was is now else "replace", ("it is another one",))
+    else:
+        found = judged(now.type, was.inputs, now.inputs)
+    return Judgement(found.verdict, tuple(f"its provider: {reason}" for reason in found.reasons))
 
 
 def _change(

@@ -75,8 +75,8 @@ _IMMUTABLE: Mapping[tuple[str, str], Sequence[str]] = {
     ("scheduling.k8s.io", "PriorityClass"): ("value", "preemptionPolicy"),
     ("storage.k8s.io", "StorageClass"): ("reclaimPolicy", "volumeBindingMode"),
 }
-"""Fields that the API server refuses to change and that the provider's list lacks; tests/sandbox/test_immutable_fields.py
-asks a real one."""
+"""Fields that the API server refuses to change and that the provider's list lacks; a real one is asked in
+tests/sandbox/test_immutable_fields.py."""
 
 _AWS_DATA = pathlib.Path(__file__).with_name("replacement.aws.json")
 

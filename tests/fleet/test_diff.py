@@ -235,7 +235,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users="2 labels changed",
         resources="1 deleted, 11 replaced, 1 created",
-        says=("its provider is replaced: clusterIdentifier says that it is another cluster",),
+        says=("its provider: clusterIdentifier says that it is another cluster",),
     ),
     "move-without-an-alias": PullRequest(
         edits=(PREFIXED,),
