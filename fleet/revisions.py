@@ -117,8 +117,11 @@ def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> s
         ended = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise RevisionError("git is not on PATH, and revisions are git's") from None
+    # Git's own words where it refuses the whole repository: one that belongs to another user, as in a container.
+    if ended.returncode and (otherwise is None or "safe.directory" in ended.stderr):
+        raise RevisionError(f"git {arguments[0]}: {ended.stderr.strip()}")
     if ended.returncode:
-        raise RevisionError(otherwise or f"git {arguments[0]}: {ended.stderr.strip()}")
+        raise RevisionError(otherwise)
     return ended.stdout.strip()
 
 
