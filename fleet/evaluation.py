@@ -154,7 +154,7 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
 
     from fleet import stack
     from fleet.recorder import RecordingError
-    from stacks.fault import InvalidSettings
+    from stacks.fault import InvalidSettings, hushed
 
     try:
         return _evaluated(stack.read(root, name), key, day, asked)
@@ -165,7 +165,7 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
         last = traceback.extract_tb(fault.__traceback__)[-1]
         said = " ".join(traceback.format_exception_only(fault)[-1].split())
         where = f"Pulumi.{name}.yaml: {pathlib.Path(last.filename).name}:{last.lineno}"
-        return EvaluatedStack(faults=[f"{where}: {said}".replace(f"{root}/", "")])
+        return EvaluatedStack(faults=[hushed(f"{where}: {said}".replace(f"{root}/", ""))])
 
 
 def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:

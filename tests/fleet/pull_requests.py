@@ -6,9 +6,59 @@ import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from tests.conftest import ROOT
+
+MI300 = """\
+# Two projects on machines at two sites.
+config:
+  gpu-runners:cluster:
+    kind: bareMetal
+    name: mi300
+    kubeconfig: {kind: context, context: mi300}
+    nodePools:
+      mi300x:
+        accelerator: {vendor: amd, model: MI300X, count: 8}
+        allocatable: {cpu: 190, memory: 2200Gi, ephemeralStorage: 3400Gi}
+        labels: {accelerator: amd-mi300x}
+        nodes:
+          austin-1: {address: 192.0.2.11, labels: {pytorch: "yes"}}
+          austin-2: {address: 192.0.2.12, labels: {pytorch: "yes"}}
+          santa-clara-1: {address: 198.51.100.21}
+  gpu-runners:projects:
+    pytorch:
+      configUrl: https://github.com/pytorch
+      namespace: pytorch
+      credentials: {kind: existingSecret, secretName: pytorch-secret}
+    test-cluster:
+      configUrl: https://github.com/example/test-cluster
+      namespace: test-cluster
+      credentials: {kind: githubApp, appId: "1000001", installationId: "50000001", secretName: app}
+  gpu-runners:test-cluster-privateKey: {secure: v1:first}
+  gpu-runners:profiles:
+    pytorch:
+      image: example.test/rocm-dev:v1
+      renderGroup: 110
+      nodeSelector: {pytorch: "yes"}
+  gpu-runners:runners:
+    linux-mi300-gpu-2:
+      project: pytorch
+      profile: pytorch
+      gpus: 2
+      cpu: 40
+      memory: 400Gi
+      min: 1
+      max: 6
+      docker: true
+    mi300-cluster:
+      project: test-cluster
+      gpus: 1
+      cpu: 16
+      memory: 200Gi
+      min: 1
+      max: 8
+"""
 
 LAB = """\
 config:
@@ -33,14 +83,12 @@ config:
     lab-gpu-8: {project: lab, gpus: 8, cpu: 128, memory: 1600Gi, max: 1, deprecated: {until: 2026-12-31}}
 """
 
-SECRET = "  gpu-runners:gpu-test-cluster-privateKey: {secure: v1:first}\n"
-
 Edit = tuple[str, str, str]
 """A file, a text in it, and what takes its place."""
 
 
 class Repository:
-    """The repository: `main` has this one's stack with its secret, and a stack `lab`."""
+    """The repository: `main` has this one's program, and two stacks."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.root = folder
@@ -50,7 +98,7 @@ class Repository:
         shutil.copy(ROOT / "Pulumi.yaml", folder)
         shutil.copy(ROOT / "requirements.txt", folder)
         (folder / ".gitignore").write_text("__pycache__/\n")
-        (folder / "Pulumi.mi300.yaml").write_text((ROOT / "Pulumi.mi300.yaml").read_text() + SECRET)
+        (folder / "Pulumi.mi300.yaml").write_text(MI300)
         (folder / "Pulumi.lab.yaml").write_text(LAB)
         self.git("init", "--quiet", "--initial-branch=main")
         self._commit("The fleet as it is")
@@ -93,7 +141,3 @@ class Repository:
     def _commit(self, message: str) -> None:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
-
-
-MakeBranch = Callable[[Repository], tuple[str, str]]
-"""Makes the branches that a pull request is from and to: base and head."""

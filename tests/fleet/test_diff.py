@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import pathlib
 import re
@@ -11,11 +12,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleet import cli
+from components.arc_controller import ARC_VERSION
+from components.runner_scale_set import RUNNER_IMAGE
+from fleet import cli, stack
 from fleet.diff import Difference
 from fleet.diff_report import LIMIT
 from tests.conftest import ROOT, Generated
-from tests.fleet.pull_requests import LAB, SECRET, Edit, Repository
+from tests.fleet.pull_requests import LAB, Edit, Repository
+
+PYYAML = importlib.metadata.version("pyyaml")
+MINOR = ARC_VERSION.rpartition(".")[0]
 
 GOLDEN = ROOT / "tests/golden/diff"
 
@@ -52,9 +58,8 @@ def deprecated(until: str, use: str = "") -> Edit:
 
 
 RENAME: Edit = (MI300, "    linux-mi300-gpu-2:\n", "    linux-mi300-2-gpu:\n")
-SANTA_CLARA = (
-    "          mi300x-santa-clara-1: {address: 198.51.100.21, labels: {topology.kubernetes.io/region: santa-clara}}\n"
-)
+SANTA_CLARA = "          santa-clara-1: {address: 198.51.100.21}\n"
+SECRET = "  gpu-runners:test-cluster-privateKey: {secure: v1:first}\n"
 PREFIXED: Edit = (CONDUCTOR, "RunnerScaleSet(label, args, opts)", 'RunnerScaleSet(f"set-{label}", args, opts)')
 ALIASED: Edit = (
     CONDUCTOR,
@@ -65,7 +70,7 @@ ALIASED: Edit = (
 GONE_LATER = deprecated("2026-11-30")
 
 PULL_REQUESTS: dict[str, PullRequest] = {
-    "a-comment": PullRequest(edits=((MI300, "# AMD Conductor:", "# The AMD Conductor:"),), headline="nothing changes"),
+    "a-comment": PullRequest(edits=((MI300, "# Two projects", "# Two projects,"),), headline="nothing changes"),
     "add-a-runner": PullRequest(
         edits=(
             (
@@ -156,17 +161,21 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "arc-minor": PullRequest(
         edits=(
-            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.15.0}\n  gpu-runners:projects:\n"),
+            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.99.0}\n  gpu-runners:projects:\n"),
         ),
         code=1,
         headline="refused: arc-minor-version",
         refused="arc-minor-version in mi300",
         resources="3 updated",
-        says=("ARC goes from 0.14.2 to 0.15.0 with 2 scale sets in place",),
+        says=(f"ARC goes from {ARC_VERSION} to 0.99.0 with 2 scale sets in place",),
     ),
     "arc-patch": PullRequest(
         edits=(
-            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.14.3}\n  gpu-runners:projects:\n"),
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                f"  gpu-runners:arc: {{version: {MINOR}.99}}\n  gpu-runners:projects:\n",
+            ),
         ),
         resources="3 updated",
     ),
@@ -174,7 +183,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((MI300, "v1:first", "v1:second"),),
         resources="1 replaced",
         says=(
-            "- secret gpu-test-cluster-privateKey is set anew",
+            "- secret test-cluster-privateKey is set anew",
             "data.github_app_private_key cannot be changed in place; deleted first, since it keeps its name",
             "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
         ),
@@ -190,10 +199,10 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: missing-secret",
         refused="missing-secret in mi300",
         resources="1 replaced",
-        says=("secret gpu-test-cluster-privateKey is removed",),
+        says=("secret test-cluster-privateKey is removed",),
     ),
     "add-a-node": PullRequest(
-        edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          mi300x-santa-clara-2: {address: 198.51.100.22}\n"),),
+        edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          santa-clara-2: {address: 198.51.100.22}\n"),),
         says=("- pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs",),
     ),
     "remove-a-node": PullRequest(
@@ -214,7 +223,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: label-removed",
         refused="label-removed in lab, label-removed in lab",
         users="2 labels removed",
-        resources="12 deleted",
+        resources="{lab} deleted",
         says=("pulumi destroy it from the base first", "everything in the namespace goes with it"),
     ),
     "add-a-stack": PullRequest(
@@ -223,18 +232,18 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: overcommitted",
         refused="overcommitted in lab2",
         users="2 labels added",
-        resources="12 created",
+        resources="{lab} created",
     ),
     "change-an-image": PullRequest(
-        edits=((MI300, "ghascale-rocm-dev:main", "ghascale-rocm-dev:v2"),),
+        edits=((MI300, "rocm-dev:v1", "rocm-dev:v2"),),
         resources="1 updated",
-        says=("+        image: ghcr.io/saienduri/ghascale-rocm-dev:v2",),
+        says=("+        image: example.test/rocm-dev:v2",),
     ),
     "rename-the-cluster": PullRequest(
         edits=((MI300, "    name: mi300\n", "    name: mi301\n"),),
         headline="changes for users",
         users="2 labels changed",
-        resources="1 deleted, 11 replaced, 1 created",
+        resources="1 deleted, {mi300} replaced, 1 created",
         says=("its provider: clusterIdentifier says that it is another cluster",),
     ),
     "move-without-an-alias": PullRequest(
@@ -266,7 +275,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((MI300, "dockr: true", "docker: true"),),
         code=2,
         headline="cannot say",
-        says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:56: ",),
+        says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:",),
     ),
     "a-program-that-fails": PullRequest(
         edits=((CONDUCTOR, "    provider = cluster_provider(settings.cluster)\n", "    provider = {}['x']\n"),),
@@ -286,20 +295,15 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="nothing changes",
     ),
     "code-of-a-component": PullRequest(
-        edits=(("components/runner_scale_set.py", "actions-runner:2.334.0", "actions-runner:2.335.0"),),
+        edits=(("components/runner_scale_set.py", RUNNER_IMAGE, "example.test/runner:v2"),),
         options=("mi300",),
         resources="1 updated",
-        says=(
-            "-        image: ghcr.io/actions/actions-runner:2.334.0\n"
-            "+        image: ghcr.io/actions/actions-runner:2.335.0",
-        ),
+        says=(f"-        image: {RUNNER_IMAGE}\n+        image: example.test/runner:v2",),
     ),
     "other-dependencies": PullRequest(
-        edits=(("requirements.txt", "pyyaml==6.0.3", "pyyaml==6.0.4"),),
+        edits=(("requirements.txt", f"pyyaml=={PYYAML}", "pyyaml==0.0.0"),),
         headline="nothing changes",
-        says=(
-            "- the dependencies differ (pyyaml 6.0.3 -&gt; 6.0.4): both revisions were evaluated with those installed",
-        ),
+        says=(f"- the dependencies differ (pyyaml {PYYAML} -&gt; 0.0.0): both revisions were evaluated with",),
     ),
 }
 
@@ -307,6 +311,15 @@ PULL_REQUESTS: dict[str, PullRequest] = {
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return Repository(tmp_path_factory.mktemp("diff") / "repository")
+
+
+@pytest.fixture(scope="module")
+def owned(repository: Repository) -> Mapping[str, int]:
+    """How many things each stack makes, groups and the provider of its cluster aside (`mi300`), or with it (`lab`)."""
+    repository.git("checkout", "--quiet", "--force", "main")
+    plans = {name: stack.read(repository.root, name).plan() for name in ("lab", "mi300")}
+    kinds = {"lab": ("resource", "provider"), "mi300": ("resource",)}
+    return {name: sum(each.kind in kinds[name] for each in plan.resources) for name, plan in plans.items()}
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -333,7 +346,7 @@ def opened(name: str, repository: Repository) -> str:
 
 
 @pytest.mark.parametrize("name", PULL_REQUESTS)
-def test_pull_request(name: str, repository: Repository, run: Run) -> None:
+def test_pull_request(name: str, repository: Repository, run: Run, owned: Mapping[str, int]) -> None:
     request = PULL_REQUESTS[name]
     code, comment, err = run(opened(name, repository), *request.options, "--format", "markdown")
     assert err == ""
@@ -346,7 +359,7 @@ def test_pull_request(name: str, repository: Repository, run: Run) -> None:
         assert first[2:] == [
             f"- **Refused:** {request.refused}",
             f"- **Users:** {request.users}",
-            f"- **Resources:** {request.resources}",
+            f"- **Resources:** {request.resources.format_map(owned)}",
         ]
     assert code == request.code
     for words in request.says:
@@ -388,7 +401,7 @@ def test_text_names_what_is_created_and_shows_what_is_updated(run: Run, reposito
     lines = out.splitlines()
     assert lines[0] == "no change for users (main (COMMIT) → image (COMMIT))"
     assert "  ~ Release linux-mi300-gpu-2 updated" in lines
-    assert "      +        image: ghcr.io/saienduri/ghascale-rocm-dev:v2" in lines
+    assert "      +        image: example.test/rocm-dev:v2" in lines
 
 
 def test_out_writes_the_file(run: Run, renamed: str, tmp_path: pathlib.Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -15,11 +16,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from components.runner_scale_set import RUNNER_IMAGE
 from fleet import revisions
 from fleet.revisions import Compared, RevisionError
 from tests.conftest import ROOT
 from tests.fleet.pull_requests import Repository
 
+PYYAML = importlib.metadata.version("pyyaml")
 DAY = datetime.date(2026, 12, 1)
 MI300 = "Pulumi.mi300.yaml"
 MORE: tuple[str, str, str] = (MI300, "      max: 8\n", "      max: 9\n")
@@ -144,12 +147,12 @@ def test_a_project_below_the_root_of_its_repository(tmp_path: pathlib.Path, repo
 def runner_images(found: Compared) -> list[str]:
     """Images that the Helm releases of a stack's plans name, before and after."""
     sides = [str([each.inputs for each in side.stacks["mi300"].resources]) for side in (found.before, found.after)]
-    return ["here" if "actions-runner:0.0.0" in side else "not here" for side in sides]
+    return ["here" if "example.test/runner:v2" in side else "not here" for side in sides]
 
 
 def test_each_revision_runs_its_own_code(repository: Repository) -> None:
     """The installed project, this one, is neither."""
-    edit = ("components/runner_scale_set.py", "actions-runner:2.334.0", "actions-runner:0.0.0")
+    edit = ("components/runner_scale_set.py", RUNNER_IMAGE, "example.test/runner:v2")
     repository.branch("other-code", [edit])
     assert runner_images(compare(repository, "main..other-code", "mi300")) == ["not here", "here"]
     assert runner_images(compare(repository, "other-code..main", "mi300")) == ["here", "not here"]
@@ -188,9 +191,9 @@ def test_a_module_that_is_not_installed_is_named(repository: Repository, scratch
 
 
 def test_other_dependencies_are_said(repository: Repository) -> None:
-    repository.branch("pins", [("requirements.txt", "pyyaml==6.0.3", "pyyaml==6.0.4")])
+    repository.branch("pins", [("requirements.txt", f"pyyaml=={PYYAML}", "pyyaml==0.0.0")])
     assert compare(repository, "main..pins", "lab").notes == (
-        "the dependencies differ (pyyaml 6.0.3 -> 6.0.4): both revisions were evaluated with those installed here",
+        f"the dependencies differ (pyyaml {PYYAML} -> 0.0.0): both revisions were evaluated with those installed here",
     )
 
 
@@ -199,7 +202,7 @@ def test_other_dependencies_are_said(repository: Repository) -> None:
 
 def test_no_secret_and_no_digest_that_lasts(repository: Repository) -> None:
     one, two = (compare(repository, "main..main", "mi300") for _ in range(2))
-    digests = [each.before.stacks["mi300"].secrets["gpu-test-cluster-privateKey"] for each in (one, two)]
+    digests = [each.before.stacks["mi300"].secrets["test-cluster-privateKey"] for each in (one, two)]
     assert digests[0] != digests[1]
     assert one.before == one.after
     assert "v1:first" not in one.before.model_dump_json()
