@@ -48,7 +48,7 @@ class StackDifference(Documented):
     secrets: list[str]
     """Secret keys that are set for the first time, set anew or removed."""
     pools: list[str]
-    """Node pools that come, go, grow or shrink."""
+    """Node pools that come, go, grow or shrink in a stack that stays."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
 
@@ -158,7 +158,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         state="new" if before is None else "gone" if after is None else "there",
         resources=resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
-        pools=_pools(old, new),
+        pools=_pools(old, new) if before and after else [],
         findings=[_finding(each) for each in new.findings if (each.name, each.path) not in known],
     )
 

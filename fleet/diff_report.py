@@ -76,6 +76,12 @@ def _one(change: ResourceChange) -> str:
     return {"refused": "refused by the API server", "unknown": "may be replaced"}.get(change.action, change.action)
 
 
+def _refused(difference: Difference) -> str:
+    counts = Counter(f"{each.name} in {each.stack}" for each in difference.refused)
+    named = [f"{what} ({count})" if count > 1 else what for what, count in counts.items()]
+    return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "") or "nothing"
+
+
 def _stacks(difference: Difference) -> str:
     marks = {"there": "", "new": " (new)", "gone": " (gone)"}
     names = [f"{each.stack}{marks[each.state]}" for each in difference.stacks]
@@ -134,8 +140,8 @@ def markdown(difference: Difference, limit: int = LIMIT) -> str:
 
 def _blocks(difference: Difference) -> Iterator[_Block]:
     everything = [change for stack in difference.stacks for change in stack.resources]
-    refused = ", ".join(f"{each.name} in {each.stack}" for each in difference.refused[:5])
-    third = f"**Refused:** {refused or 'nothing'}"
+    pools = [line for stack in difference.stacks for line in stack.pools]
+    third = f"**Refused:** {_refused(difference)}"
     if difference.unsaid:
         third = f"**Cannot say:** {_plain(difference.unsaid[0])[:_LONGEST]}"
     head = [
@@ -143,7 +149,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
         f"- **Users:** {_users(difference.labels)}",
-        f"- **Resources:** {_counted(everything)}",
+        f"- **Resources:** {'; '.join([_counted(everything), *pools[:3]])}",
     ]
     yield _Block(head, [])
     yield from _list("", [*map(_plain, difference.notes), *map(_plain, difference.unsaid)])

@@ -203,7 +203,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "add-a-node": PullRequest(
         edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          santa-clara-2: {address: 198.51.100.22}\n"),),
-        says=("- pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs",),
+        resources="nothing; pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs",
     ),
     "remove-a-node": PullRequest(
         edits=((MI300, SANTA_CLARA, ""),),
@@ -211,17 +211,14 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: overcommitted",
         refused="overcommitted in mi300",
         users="1 label changed",
-        says=(
-            "ask for 20 GPUs of 16",
-            "- pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-            "guaranteed 8 → 4",
-        ),
+        resources="nothing; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
+        says=("ask for 20 GPUs of 16", "guaranteed 8 → 4"),
     ),
     "delete-a-stack": PullRequest(
         gone=("Pulumi.lab.yaml",),
         code=1,
         headline="refused: label-removed",
-        refused="label-removed in lab, label-removed in lab",
+        refused="label-removed in lab (2)",
         users="2 labels removed",
         resources="{lab} deleted",
         says=("pulumi destroy it from the base first", "everything in the namespace goes with it"),
@@ -251,7 +248,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         options=("mi300",),
         code=1,
         headline="refused: moved-without-alias",
-        refused="moved-without-alias in mi300, moved-without-alias in mi300",
+        refused="moved-without-alias in mi300 (2)",
         resources="2 deleted, 2 created",
         says=("Release mi300-cluster deleted: moved without an alias",),
     ),
