@@ -6,12 +6,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, cast
 
 from fleet import packing
 from fleet.packing import Amounts, Demand, Fit, NodeShape
 from stacks import quantity
 from stacks.documented import Documented
-from stacks.settings import NodePool, Runner, Settings
+from stacks.settings import Runner, Settings
+
+if TYPE_CHECKING:
+    from stacks.bare_metal_settings import BareMetalSettings, NodePool
 
 
 class Blocker(Documented):
@@ -75,7 +79,10 @@ class StackCapacity(Documented):
     stack: str
     """Name of the stack."""
     pools: list[PoolCapacity]
-    """Its pools, sorted."""
+    """Its pools of machines that somebody owns, sorted."""
+    elastic: list[str]
+    """Its pools whose nodes are bought when jobs wait, sorted: what they hold depends on what is bought, within limits
+    of their own, and is not reckoned here."""
 
 
 _RESOURCES = ("GPU", "CPU", "memory", "disk", "pods")
@@ -84,9 +91,12 @@ _RESOURCES = ("GPU", "CPU", "memory", "disk", "pods")
 
 def capacity(stack: str, settings: Settings, overcommit: Collection[str] = ()) -> StackCapacity:
     """What each pool holds; `overcommit` names pools of which it is declared that they are sold more than once."""
-    pools = settings.cluster.node_pools
+    names = sorted(settings.cluster.node_pools)
+    if settings.cluster.kind == "eks":
+        return StackCapacity.model_construct(stack=stack, pools=[], elastic=names)
+    owned = cast("BareMetalSettings", settings)
     return StackCapacity.model_construct(
-        stack=stack, pools=[_pool(settings, name, name in overcommit) for name in sorted(pools)]
+        stack=stack, pools=[_pool(owned, name, name in overcommit) for name in names], elastic=[]
     )
 
 
@@ -100,7 +110,7 @@ def _excess(pool: PoolCapacity) -> str:
     )
 
 
-def _pool(settings: Settings, name: str, overcommit: bool) -> PoolCapacity:
+def _pool(settings: BareMetalSettings, name: str, overcommit: bool) -> PoolCapacity:
     pool = settings.cluster.node_pools[name]
     runners = {label: runner for label, runner in settings.runners.items() if settings.pool(runner) is pool}
     shapes, demands = _shapes(pool), [_demand(settings, label, runner) for label, runner in sorted(runners.items())]
@@ -160,7 +170,7 @@ def _shape_name(labels: dict[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def _demand(settings: Settings, label: str, runner: Runner) -> Demand:
+def _demand(settings: BareMetalSettings, label: str, runner: Runner) -> Demand:
     profile, pool = settings.profile(runner), settings.pool(runner)
     asks = _amounts(runner.gpus, runner.cpu, runner.memory, profile.ephemeral_storage or "0", 1, ROUND_CEILING)
     taking = (
@@ -188,9 +198,10 @@ _LEFT = frozenset({0, 1, 6, 7})
 def text(found: StackCapacity) -> str:
     """A table of labels, then what is to be said of each pool."""
     rows = [_COLUMNS, *(_row(pool, label) for pool in found.pools for label in pool.labels)]
-    lines = [*_aligned(rows), ""]
+    lines = [*_aligned(rows), ""] if found.pools else []
     for pool in found.pools:
         lines += [f"pool {pool.pool}: {line}" for line in _said(pool)]
+    lines += [f"pool {name}: its nodes are bought when jobs wait, within its limits" for name in found.elastic]
     return "".join(f"{line}\n" for line in lines)
 
 

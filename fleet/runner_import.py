@@ -20,9 +20,9 @@ from fleet.arc_values import ScaleSet, UnreadableValues, read
 from fleet.imported_runner import Entry, ImportedRunner, imported
 from fleet.value_differences import ABSENT, Difference, differences
 from stacks import wording
-from stacks.conductor import scale_set_args
+from stacks.bare_metal_settings import BareMetalSettings
 from stacks.fault import PROJECT, dotted, listed, quoted
-from stacks.settings import Settings
+from stacks.runners import Place, scale_set_args
 from stacks.stack_file import StackFile
 
 
@@ -116,7 +116,7 @@ def _proof(found: Import, runner: ImportedRunner, project: str) -> Iterator[str]
     except ValidationError as error:
         file = StackFile(pathlib.Path(), "import", {}, frozenset(), {})
         for detail in error.errors(include_url=False):
-            fault = wording.fault(detail, file)
+            fault = wording.fault(detail, BareMetalSettings, file)
             yield f"cannot be expressed: {dotted(fault.path)}: {fault.message}"
         return
     for difference in differences(runner.values, after):
@@ -138,7 +138,7 @@ def _rendered(found: Import, runner: ImportedRunner, project: str) -> dict[str, 
     if section:
         found.arc = found.arc or section
     label, entry = runner.label, found.runners[runner.label]
-    settings = Settings.model_validate(
+    settings = BareMetalSettings.model_validate(
         {
             "cluster": _cluster(runner.gpu_resource),
             "devicePlugin": {"resourceNaming": "single" if runner.gpu_resource == "amd.com/gpu" else "mixed"},
@@ -155,7 +155,8 @@ def _rendered(found: Import, runner: ImportedRunner, project: str) -> dict[str, 
         credentials_secret=credentials.secret_name,
         runner_group=described.runner_group,
     )
-    return scale_set_values(scale_set_args(label, settings, controller, reference))
+    place = Place(gpu_resource=settings.gpu_resource(settings.pool_name(settings.runners[label])))
+    return scale_set_values(scale_set_args(label, settings, place, controller, reference))
 
 
 def _controller(account: Mapping[str, Any]) -> tuple[ControllerReference, Entry]:

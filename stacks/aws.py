@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import pulumi
 from pulumi_aws import Provider
@@ -23,7 +23,7 @@ from components.gpu_sharing import GPU
 from components.node_pool_fit import gpu_counts
 from stacks import eks_settings, runners
 from stacks.eks_cluster import cluster_args, network_args
-from stacks.eks_settings import EksSettings, SmokeWorkload
+from stacks.eks_settings import EksSettings, KarpenterPool, SmokeWorkload
 from stacks.node_pools import node_pool_args, time_slicing
 from stacks.runners import Place
 
@@ -44,8 +44,9 @@ def build(settings: EksSettings) -> None:
         name: KarpenterNodePool(name, node_pool_args(name, cluster, karpenter.reference.needs), opts)
         for name in cluster.node_pools
     }
+    plugins = []
     if gpu_pools(cluster):
-        plugin = NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts)
+        plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
     runners.build(
         settings,
         lambda runner: Place(
@@ -56,8 +57,9 @@ def build(settings: EksSettings) -> None:
         ),
         opts,
     )
-    if cluster.smoke_workload:
-        smoke_workload(cluster.smoke_workload, settings, [pools[cluster.smoke_workload.pool].ready, plugin.ready], opts)
+    if smoke := cluster.smoke_workload:
+        needs = [pools[smoke.pool].ready, *plugins]
+        smoke_workload(smoke, cluster.node_pools[smoke.pool], needs, [eks.provider])
     pulumi.export("endpoint", eks.reference.endpoint)
 
 
@@ -119,30 +121,30 @@ def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevic
 
 
 def smoke_workload(
-    smoke: SmokeWorkload, settings: EksSettings, needs: list[pulumi.Resource], opts: pulumi.ResourceOptions
-) -> None:
+    smoke: SmokeWorkload, pool: KarpenterPool, needs: list[pulumi.Resource], providers: list[pulumi.ProviderResource]
+) -> Deployment:
     """Pods that ask for a GPU and sleep."""
-    pool = settings.cluster.node_pools[smoke.pool]
-    labels: Mapping[str, str] = {"app": "gpu"}
-    container = {
+    labels = {"app": "gpu"}
+    container: dict[str, Any] = {
         "name": "gpu-container",
         "image": smoke.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sleep", "infinity"],
         "resources": {"limits": {GPU: str(smoke.gpus)}},
     }
-    pod = {
+    pod: dict[str, Any] = {
         "nodeSelector": {POOL_LABEL: smoke.pool},
         "tolerations": [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in pool.taints],
         "containers": [container],
     }
-    Deployment(
+    spec: Any = {
+        "replicas": smoke.replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return Deployment(
         "smoke",
         metadata={"name": "gpu", "namespace": "default", "labels": labels},
-        spec={
-            "replicas": smoke.replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-        opts=pulumi.ResourceOptions(providers=opts.providers, depends_on=needs),
+        spec=spec,
+        opts=pulumi.ResourceOptions(providers=providers, depends_on=needs),
     )

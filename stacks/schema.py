@@ -141,7 +141,11 @@ class Setting:
 def settings_table() -> str:
     """Every setting of a stack file, as Markdown tables: one of what every stack has, and one for each kind of
     cluster."""
-    kinds = {"Every stack": Settings, "`kind: bareMetal`": BareMetalSettings, "`kind: eks`": EksSettings}
+    kinds: dict[str, type[Settings]] = {
+        "Every stack": Settings,
+        "`kind: bareMetal`": BareMetalSettings,
+        "`kind: eks`": EksSettings,
+    }
     return "\n\n".join(f"### {title}\n\n{_table(model)}" for title, model in kinds.items()) + "\n"
 
 

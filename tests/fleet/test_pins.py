@@ -18,7 +18,10 @@ from tests.conftest import ROOT, Gpufleet
 VERSION = re.compile(r"(?<![\w.])v?[0-9]+\.[0-9]+\.[0-9]+(?!\.?[0-9])")
 """Three numbers; four are an address."""
 
-EXAMPLES = {("stacks/settings.py", "an exact version such as 0.14.2")}
+EXAMPLES = {
+    ("stacks/value_types.py", "an exact version such as 0.14.2"),
+    ("components/eks_cluster_rules.py", "; an exact version is allowed; write it as 'v1.20.4-eksbuild.2'"),
+}
 """Texts that show what a version looks like."""
 
 
