@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
-from moto.moto_api._internal import mock_random
 
 from sandbox.aws.account import TYPES, Account
 
@@ -43,9 +42,6 @@ def make(account: Account, endpoint: str) -> None:
     """Makes the account at an endpoint, which holds nothing yet."""
     making = _Making(account, endpoint)
     for resource in account.resources:
-        # moto draws ids from this: a resource has the same id each time, whatever else there is, and Karpenter sees no
-        # drift after a restart.
-        mock_random.seed(resource["urn"])
         making.ids[resource["urn"]] = _MAKERS[resource["type"]](making, resource)
     _make_cluster(making)
 

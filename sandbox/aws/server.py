@@ -9,11 +9,16 @@ the same ids when it starts again.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -29,11 +34,27 @@ def serve(account: Account, karpenter: Path, port: int) -> None:
     """Serves until the process is ended."""
     answers = Answers(on_demand(karpenter), DomainDispatcherApplication(create_backend_app))
     # At a port of its own: a Karpenter that runs already must not find half an account.
-    making = make_server(_LOOPBACK, 0, answers, threaded=True)
+    making = make_server(_LOOPBACK, 0, repeatable(answers))
     threading.Thread(target=making.serve_forever, daemon=True).start()
     make(account, f"http://{_LOOPBACK}:{making.port}")
     making.shutdown()
     make_server(_LOOPBACK, port, answers, threaded=True).serve_forever()
+
+
+def repeatable(moto: WSGIApplication) -> WSGIApplication:
+    """The application with ids that follow from what is asked for: a resource has the same id each time, whatever else
+    there is, and Karpenter sees no drift after a restart. For one request at a time."""
+    asked: Counter[bytes] = Counter()
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        asked[body] += 1
+        # moto draws every id from this.
+        mock_random.seed(body + str(asked[body]).encode())
+        return moto(environ, start_response)
+
+    return application
 
 
 if __name__ == "__main__":

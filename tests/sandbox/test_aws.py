@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pulumi
 import pytest
+from pulumi_aws import Provider as Account
+from pulumi_aws import ec2
 
-from fleet.plan import Release
+from fleet.plan import Plan, Release
 from sandbox import binaries, daemons
 from sandbox.aws import build, device_plugin, karpenter, prices, system_nodes
 from sandbox.aws.account import account_of
 from sandbox.control_plane import free_ports
 from tests.node_pools import DISCOVERY, GPU
+from tests.recording import recorded
 from tests.sandbox import document_004
 
 Aws = Callable[[str], Any]
@@ -32,9 +38,9 @@ def karpenter_build() -> Path:
     return build.find()
 
 
-def serve(karpenter_build: Path, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def serve(karpenter_build: Path, folder: Path, plan: Plan) -> tuple[subprocess.Popen[bytes], int]:
     file = folder / "account.json"
-    file.write_text(json.dumps(asdict(account_of(document_004.plan(), document_004.CLUSTER))))
+    file.write_text(json.dumps(asdict(account_of(plan, document_004.CLUSTER))))
     (port,) = free_ports(1)
     daemon = daemons.python("aws", "sandbox.aws.server", str(file), str(karpenter_build), str(port), ready=bool)
     command = [daemon.program, *daemon.arguments]
@@ -58,7 +64,7 @@ def clients(port: int) -> Aws:
 @pytest.fixture(scope="module")
 def aws(karpenter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """Clients of a server with document 004's account."""
-    process, port = serve(karpenter_build, tmp_path_factory.mktemp("aws"))
+    process, port = serve(karpenter_build, tmp_path_factory.mktemp("aws"), document_004.plan())
     yield clients(port)
     process.kill()
     process.wait()
@@ -84,16 +90,36 @@ def test_the_rest_of_the_account_is_there(aws: Aws) -> None:
     assert aws("eks").list_clusters()["clusters"] == ["cluster"]
 
 
-def test_the_same_account_has_the_same_ids_after_a_restart(aws: Aws, karpenter_build: Path, tmp_path: Path) -> None:
-    def subnets(of: Aws) -> set[str]:
-        return {subnet["SubnetId"] for subnet in of("ec2").describe_subnets(Filters=discovered())["Subnets"]}
+def subnets(of: Aws) -> dict[str, str]:
+    found = of("ec2").describe_subnets(Filters=discovered())["Subnets"]
+    return {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in found}
 
-    process, port = serve(karpenter_build, tmp_path)
-    try:
-        assert subnets(clients(port)) == subnets(aws)
-    finally:
-        process.kill()
-        process.wait()
+
+@contextlib.contextmanager
+def another(karpenter_build: Path, folder: Path, plan: Plan) -> Iterator[Aws]:
+    process, port = serve(karpenter_build, folder, plan)
+    yield clients(port)
+    process.kill()
+    process.wait()
+
+
+def test_a_resource_has_the_same_id_whatever_else_there_is(aws: Aws, karpenter_build: Path, tmp_path: Path) -> None:
+    plan = document_004.plan()
+    fewer = dataclasses.replace(plan, resources=[each for each in plan.resources if each.name != "nodes-a"])
+    with another(karpenter_build, tmp_path, fewer) as changed:
+        assert subnets(changed).items() < subnets(aws).items()
+        assert len(subnets(changed)) == 2
+
+
+def test_subnets_of_another_are_found_by_the_tags_that_they_get(karpenter_build: Path, tmp_path: Path) -> None:
+    def program() -> None:
+        opts = pulumi.ResourceOptions(provider=Account("account", region=document_004.REGION))
+        ((key, value),) = DISCOVERY.items()
+        for number, zone in enumerate(("eu-west-1a", "eu-west-1c")):
+            ec2.Tag(f"cluster-discovery-{zone}", resource_id=f"subnet-0000000{number}", key=key, value=value, opts=opts)
+
+    with another(karpenter_build, tmp_path, recorded(program)) as found:
+        assert sorted(subnets(found).values()) == ["eu-west-1a", "eu-west-1c"]
 
 
 def products(aws: Aws, tenancy: str) -> dict[str, float]:
@@ -193,8 +219,6 @@ def test_every_setting_of_the_chart_is_known(karpenter_build: Path) -> None:
 
 @pytest.mark.parametrize(("sharing", "replicas"), [(GPU.sharing, 10), (None, 1)])
 def test_the_plugin_offers_what_its_configuration_says(sharing: Any, replicas: int) -> None:
-    import dataclasses
-
     pool = dataclasses.replace(GPU, sharing=sharing)
     found = device_plugin.release_of(document_004.plan(gpu=pool))
     assert found
