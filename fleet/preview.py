@@ -48,8 +48,17 @@ def _line(resource: Resource, names: Mapping[str, str]) -> str:
         chart = resource.inputs["chart"].split("/")[-1]
         text += f" chart {chart} {resource.inputs['version']}"
     if resource.depends_on:
-        text += f" waits for {', '.join(sorted(names.get(urn, urn) for urn in resource.depends_on))}"
+        text += f" waits for {_some(sorted(names.get(urn, urn) for urn in resource.depends_on))}"
     return text
+
+
+_MOST = 5
+"""Names that a line has room for; a controller waits for dozens. The JSON document has them all."""
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def _kind(resource: Resource) -> str:
