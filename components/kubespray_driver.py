@@ -1,0 +1,404 @@
+"""Runs kubespray on one cluster: one run at a time, only what is needed, and again from where the last one ended.
+
+Sent to the machine that runs kubespray, with the three modules that it imports. What it is told comes by standard
+input; what it knows lies in the cluster's folder, the journal of what is in the cluster among it. Progress goes to
+standard error, results to standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from components import kubespray_playbook as playbook
+from components.kubespray_install import InstallError, install
+from components.kubespray_steps import (
+    CONTROL_PLANE,
+    ETCD,
+    Desired,
+    Journal,
+    Step,
+    committed,
+    hosts,
+    leaving,
+    next_step,
+    refusals,
+    removals,
+    with_role,
+)
+
+NO_CLUSTER: Journal = {
+    "identity": "",
+    "members": {},
+    "touched": {},
+    "settings": None,
+    "secrets": None,
+    "kubespray": "",
+    "kubernetes": "",
+}
+
+
+class RunError(Exception):
+    """Nothing was run, or a run failed. The message is for people, a line for each thing to know."""
+
+
+def say(line: str) -> None:
+    """Progress. That nobody reads it any more, since whoever started this has been killed, ends no run."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
+    with contextlib.suppress(OSError):
+        print(f"{now} {line[: playbook.LINE_LIMIT]}", file=sys.stderr, flush=True)
+
+
+class Cluster:
+    """The folder of one cluster."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self._journal = folder / "journal.json"
+        self._desired = folder / "desired.json"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Nothing else runs on the cluster meanwhile. The lock is the kernel's, and ends with its last holder."""
+        with (self.folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another run on this cluster to end; its log is the newest in {self.folder / 'logs'}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock.fileno()
+
+    def journal(self) -> Journal:
+        """What is in the cluster."""
+        if not self._journal.exists():
+            return NO_CLUSTER
+        journal: Journal = json.loads(self._journal.read_text())
+        return journal
+
+    def keep(self, journal: Journal) -> None:
+        """Writes the journal, whole or not at all."""
+        self.write("journal.json", json.dumps(journal, indent=1))
+
+    def desired(self) -> Desired | None:
+        """What was wanted last."""
+        if not self._desired.exists():
+            return None
+        desired: Desired = json.loads(self._desired.read_text())
+        return desired
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a file of the folder for its owner alone, whole or not at all."""
+        file = self.folder / name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.part")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
+            output.write(text)
+            output.flush()
+            os.fsync(output.fileno())
+        part.replace(file)
+
+    def surroundings(self) -> playbook.Surroundings:
+        """Where kubespray is. Raises RunError where it has not been installed."""
+        file = self.folder / "kubespray.json"
+        if not file.exists():
+            raise RunError(f"{file}: is missing; the resource that installs kubespray has not run")
+        found = json.loads(file.read_text())
+        return playbook.Surroundings(
+            checkout=pathlib.Path(found["checkout"]), venv=pathlib.Path(found["venv"]), folder=self.folder
+        )
+
+    def run(self, step: Step, lock: int, *, tags: tuple[str, ...] = ()) -> tuple[playbook.Outcome, pathlib.Path]:
+        """Runs one step with an inventory of its own making."""
+        place = self.surroundings()
+        free = shutil.disk_usage(self.folder).free
+        if free < playbook.SPACE_NEEDED:
+            raise RunError(
+                f"{self.folder}: {free // 2**20} MiB are free on {socket.gethostname()}; a run needs"
+                f" {playbook.SPACE_NEEDED // 2**20} MiB for its log; free some, then run `pulumi up` again"
+            )
+        # JSON is YAML too; the file's name decides who reads it, and kubespray's ansible.cfg leaves out `.ini`.
+        self.write("inventory/hosts.yaml", json.dumps(hosts(step["inventory"]), indent=1))
+        for name in ("logs", "facts", "cp", "tmp"):
+            (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+        name = pathlib.Path(step["playbook"]).stem
+        log = self.folder / "logs" / f"{now}-{name}.log"
+        whom = f" for {', '.join(step['limit'])}" if step["limit"] else ""
+        say(f"{step['playbook']}{whom}: log {log}")
+        outcome = playbook.run(
+            place,
+            step["playbook"],
+            inventory=self.folder / "inventory",
+            log=log,
+            say=say,
+            lock=lock,
+            limit=step["limit"],
+            tags=tags,
+            extra=step["extra"],
+        )
+        return outcome, log
+
+
+def failure(step: Step, outcome: playbook.Outcome, log: pathlib.Path) -> RunError:
+    """What to tell of a run that failed."""
+    bad = [f"host {host}: {said}" for host, said in sorted((outcome.failed | outcome.unreachable).items())]
+    ended = f"exit status {outcome.code}" if outcome.code >= 0 else f"ended by signal {-outcome.code}"
+    lines = [f"{step['playbook']} failed: {len(bad)} of {len(step['inventory'])} hosts, {ended}", *bad]
+    if not bad:
+        lines.append(_last_words(log))
+    lines.append(f"log: {log} on {socket.gethostname()}")
+    lines.append("what has been done stays; run `pulumi up` again once it is mended, and it goes on")
+    return RunError("\n".join(lines))
+
+
+def _last_words(log: pathlib.Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"it ended in its middle; its last line: {lines[-1][:400]}" if lines else "it printed nothing"
+
+
+def settings_of(folder: pathlib.Path, desired: Desired) -> str:
+    """Digest of what holds for the whole cluster, secret variables included."""
+    secret = folder / "inventory" / "group_vars" / "all" / "secrets.yml"
+    text = json.dumps(desired["variables"], sort_keys=True) + (secret.read_text() if secret.exists() else "")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def set_up(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Installs kubespray where it is missing."""
+    with cluster.locked():
+        checkout, venv = install(cluster.folder.parent / "kubespray", told["source"], say)
+        cluster.write("kubespray.json", json.dumps({"checkout": str(checkout), "venv": str(venv)}))
+    print(f"kubespray {told['source']['version']}")
+
+
+def enroll(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Gives the cluster an identity, which it keeps until it is reset."""
+    with cluster.locked():
+        journal = cluster.journal()
+        if not journal["identity"]:
+            journal = journal | {"identity": secrets.token_hex(8)}
+            cluster.keep(journal)
+    print(journal["identity"])
+
+
+def entrust(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Keeps what is secret. Prints a word that changes when a secret variable does, and tells nothing of it."""
+    with cluster.locked():
+        if told["identity_file"]:
+            cluster.write("identity", told["identity_file"].rstrip("\n") + "\n")
+        text = json.dumps(told["variables"], sort_keys=True, indent=1)
+        file = cluster.folder / "inventory" / "group_vars" / "all" / "secrets.yml"
+        journal = cluster.journal()
+        if not journal["secrets"] or not file.exists() or file.read_text() != text:
+            cluster.write("inventory/group_vars/all/secrets.yml", text)
+            journal = journal | {"secrets": secrets.token_hex(8)}
+            cluster.keep(journal)
+    print(journal["secrets"])
+
+
+def converge(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Brings the cluster to what is wanted; removals are left to the nodes' own resources."""
+    desired: Desired = told["desired"]
+    with cluster.locked() as lock:
+        if refused := refusals(cluster.journal(), desired):
+            raise RunError("\n".join(refused))
+        stage(cluster, told)
+        brought_up(cluster, desired, lock)
+    print(f"{len(desired['nodes'])} nodes, Kubernetes {desired['kubernetes']}")
+
+
+def stage(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Writes down what is wanted, for runs that are told nothing: removals and the reset."""
+    desired: Desired = told["desired"]
+    cluster.write("desired.json", json.dumps(desired, indent=1))
+    for group, variables in desired["variables"].items():
+        cluster.write(f"inventory/group_vars/{group}/kubespray.yml", json.dumps(variables, indent=1))
+    for file in sorted(cluster.folder.glob("inventory/group_vars/*/kubespray.yml")):
+        if file.parent.name not in desired["variables"]:
+            file.unlink()
+    for name in ("ssh_config", "known_hosts"):
+        if told[name] is not None:
+            cluster.write(name, told[name])
+
+
+def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
+    """Runs one step after another until all is there, and commits each."""
+    settings = settings_of(cluster.folder, desired)
+    while step := next_step(cluster.journal(), desired, settings):
+        journal = cluster.journal()
+        begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
+        cluster.keep(journal | {"touched": journal["touched"] | begun})
+        if step["limit"]:
+            step = limited(cluster, step, lock)
+        outcome, log = cluster.run(step, lock)
+        if not outcome.well:
+            raise failure(step, outcome, log)
+        cluster.keep(committed(cluster.journal(), desired, step, settings))
+    say("nothing is left to do")
+
+
+def limited(cluster: Cluster, step: Step, lock: int) -> Step:
+    """The step, once the facts of all hosts are there: kubespray refuses to be limited without (docs/operations/nodes.md
+    at v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+    down = unreachable(cluster, step, lock)
+    missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
+    if missing:
+        raise RunError(
+            f"{step['playbook']}: {', '.join(missing)} cannot be reached, and nothing is known of it from before; bring"
+            " it up, or remove it from the list and name it among the lost nodes"
+        )
+    return step
+
+
+def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
+    """Workers that are down and that the step can do without, once facts of all others have been gathered.
+
+    Raises RunError where it cannot do without.
+    """
+    facts: Step = {
+        "playbook": "playbooks/facts.yml",
+        "inventory": step["inventory"],
+        "limit": [],
+        "extra": {"any_errors_fatal": False},
+        "brings": [],
+    }
+    outcome, log = cluster.run(facts, lock)
+    needed = {*step["brings"], *with_role(step["inventory"], CONTROL_PLANE), *with_role(step["inventory"], ETCD)}
+    if not outcome.recap or outcome.failed or needed & set(outcome.unreachable):
+        raise failure(facts, outcome, log)
+    for name in outcome.unreachable:
+        say(f"{name} cannot be reached; going on without it")
+    return list(outcome.unreachable)
+
+
+def remove(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Removes a node that is wanted no more, and with it whatever else is wanted no more: one run for all of them."""
+    name = told["node"]
+    with cluster.locked() as lock:
+        desired = cluster.desired()
+        if desired is None or name in desired["nodes"]:
+            say(f"{name} is still in the list of nodes; nothing is removed")
+            return
+        if name not in leaving(cluster.journal(), desired):
+            say(f"{name} is not in the cluster")
+            return
+        if not cluster.journal()["members"]:
+            # Nothing has ever come up: there is no cluster to remove it from.
+            forget(cluster, desired)
+            return
+        for step in removals(cluster.journal(), desired):
+            removed(cluster, desired, step, lock)
+        brought_up(cluster, desired, lock)
+
+
+def forget(cluster: Cluster, desired: Desired) -> None:
+    """Nodes that a first run began with are wanted no more before there was a cluster."""
+    journal = cluster.journal()
+    gone = leaving(journal, desired)
+    say(f"no cluster has come up yet; {', '.join(gone)} may have parts of Kubernetes on it")
+    cluster.keep(journal | {"touched": {key: node for key, node in journal["touched"].items() if key not in gone}})
+
+
+def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
+    """Runs one removal. Workers that are down and stay do not hold it up."""
+    if "reset_nodes" not in step["extra"]:
+        down = unreachable(cluster, step, lock)
+        # With a limit, Ansible's own `localhost` has to be named to be in it.
+        step = step | {"limit": ["all", "localhost", *(f"!{name}" for name in down)] if down else []}
+    outcome, log = cluster.run(step, lock)
+    if not outcome.well:
+        raise failure(step, outcome, log)
+    cluster.keep(committed(cluster.journal(), desired, step, ""))
+
+
+def reset(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Takes Kubernetes off every node, in one run; forgets the cluster and its secrets."""
+    with cluster.locked() as lock:
+        journal = cluster.journal()
+        there = journal["touched"] | journal["members"]
+        desired = cluster.desired()
+        lost = [name for name in (desired["lost"] if desired else []) if name in there]
+        if there:
+            step: Step = {
+                "playbook": "reset.yml",
+                "inventory": there,
+                "limit": ["all", "localhost", *(f"!{name}" for name in lost)] if lost else [],
+                "extra": {"reset_confirmation": "yes", "skip_confirmation": True},
+                "brings": [],
+            }
+            outcome, log = cluster.run(step, lock)
+            if not outcome.well:
+                raise failure(step, outcome, log)
+        for name in ("journal.json", "desired.json", "identity"):
+            (cluster.folder / name).unlink(missing_ok=True)
+        for name in ("inventory", "facts", "cp", "tmp"):
+            shutil.rmtree(cluster.folder / name, ignore_errors=True)
+
+
+def kubeconfig(cluster: Cluster, told: Mapping[str, Any]) -> None:
+    """Prints the administrator's kubeconfig. kubespray makes a new certificate whenever it writes the file; it is
+    written anew here only where it is missing or another one is asked for."""
+    import yaml
+
+    artifact = cluster.folder / "inventory" / "artifacts" / "admin.conf"
+    served = cluster.folder / "inventory" / "artifacts" / "served"
+    with cluster.locked() as lock:
+        given = served.read_text() if served.exists() else told["generation"]
+        if not artifact.exists() or given != told["generation"]:
+            members = cluster.journal()["members"]
+            step: Step = {"playbook": "cluster.yml", "inventory": members, "limit": [], "extra": {}, "brings": []}
+            outcome, log = cluster.run(step, lock, tags=("client",))
+            if not outcome.well:
+                raise failure(step, outcome, log)
+        config = yaml.safe_load(artifact.read_text())
+        cluster.write("inventory/artifacts/served", told["generation"])
+    if told["server"]:
+        for each in config["clusters"]:
+            each["cluster"]["server"] = told["server"]
+    print(yaml.safe_dump(config, sort_keys=False), end="")
+
+
+COMMANDS: Mapping[str, Callable[[Cluster, Mapping[str, Any]], None]] = {
+    "install": set_up,
+    "enroll": enroll,
+    "entrust": entrust,
+    "converge": converge,
+    "remove": remove,
+    "reset": reset,
+    "kubeconfig": kubeconfig,
+}
+
+
+def main(folder: str, command: str) -> int:
+    """Runs a command on the cluster of a folder; what it is told is JSON on standard input."""
+    text = sys.stdin.read()
+    try:
+        COMMANDS[command](Cluster(pathlib.Path(folder)), json.loads(text) if text.strip() else {})
+    except (RunError, InstallError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        print(f"{error.filename or folder}: {error.strerror} on {socket.gethostname()}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,116 @@
+"""kubespray at one tag, with the Ansible that it asks for. Does nothing where both are there already.
+
+Sent to the machine that runs kubespray as it is: standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import TypedDict
+
+PYTHONS = ((3, 11), (3, 13))
+"""First and last Python that kubespray's Ansible runs on (docs/ansible/ansible.md at v2.31.0)."""
+
+ANSIBLE = re.compile(r"2\.18\.")
+"""Versions of ansible-core that kubespray takes (playbooks/ansible_version.yml at v2.31.0)."""
+
+
+class InstallError(Exception):
+    """kubespray cannot be installed; the message is one line."""
+
+
+class Source(TypedDict):
+    """Where kubespray comes from."""
+
+    version: str
+    url: str
+    commit: str | None
+    folder: str | None
+    venv: str | None
+    python: str
+    package_index: str | None
+
+
+def install(root: pathlib.Path, source: Source, say: Callable[[str], None]) -> tuple[pathlib.Path, pathlib.Path]:
+    """Folders of kubespray's source and of its Python environment, made where they are missing.
+
+    Raises InstallError.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        checkout = _folder(source) if source["folder"] else _checkout(root / source["version"], source, say)
+        venv = pathlib.Path(source["venv"]) if source["venv"] else _venv(root, checkout, source, say)
+    found = _said([str(venv / "bin" / "python"), "-c", "import ansible; print(ansible.__version__)"])
+    if not ANSIBLE.match(found):
+        raise InstallError(f"{venv}: ansible-core {found} is there; kubespray takes 2.18; remove the folder")
+    return checkout, venv
+
+
+def _folder(source: Source) -> pathlib.Path:
+    folder = pathlib.Path(str(source["folder"]))
+    if not (folder / "cluster.yml").is_file():
+        raise InstallError(f"{folder}: there is no cluster.yml in it; name the folder of kubespray's source")
+    return folder
+
+
+def _checkout(folder: pathlib.Path, source: Source, say: Callable[[str], None]) -> pathlib.Path:
+    """A clone of one tag. It gets its name once it is whole."""
+    if not folder.exists():
+        say(f"fetching kubespray {source['version']}")
+        part = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        _said(
+            ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1"]
+            + ["--branch", source["version"], "--", source["url"], str(part)]
+        )
+        part.rename(folder)
+    commit = _said(["git", "-C", str(folder), "rev-parse", "HEAD"])
+    if source["commit"] and commit != source["commit"]:
+        raise InstallError(
+            f"kubespray {source['version']} from {source['url']} is commit {commit}, not {source['commit']};"
+            f" the tag has moved or the mirror is another's; compare them, then remove {folder}"
+        )
+    return folder
+
+
+def _venv(root: pathlib.Path, checkout: pathlib.Path, source: Source, say: Callable[[str], None]) -> pathlib.Path:
+    """A Python environment of what kubespray's requirements.txt names; environments cannot be moved, so a file says
+    when one is whole."""
+    requirements = (checkout / "requirements.txt").read_bytes()
+    version = _said([source["python"], "-c", "import sys; print(*sys.version_info[:2])"])
+    found = tuple(int(part) for part in version.split())
+    if not PYTHONS[0] <= found <= PYTHONS[1]:
+        raise InstallError(
+            f"{source['python']} is Python {'.'.join(version.split())}; kubespray's Ansible runs on 3.11 to 3.13; name one"
+        )
+    digest = hashlib.sha256(requirements + version.encode()).hexdigest()
+    folder = root / f"venv-{digest[:12]}"
+    whole = folder / "whole"
+    if not whole.exists():
+        say("installing kubespray's Ansible")
+        shutil.rmtree(folder, ignore_errors=True)
+        _said([source["python"], "-m", "venv", str(folder)])
+        index = ["--index-url", source["package_index"]] if source["package_index"] else []
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _said([*pip, *index, "--requirement", str(checkout / "requirements.txt")])
+        whole.touch()
+    return folder
+
+
+def _said(command: list[str]) -> str:
+    """What a command prints. Raises InstallError with the last of what it says where it fails."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise InstallError(f"{command[0]}: {error.strerror}; install it on this machine") from None
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "no word why").splitlines()[-1]
+        raise InstallError(f"{' '.join(command[:4])}: {last[:300]}")
+    return done.stdout.strip()

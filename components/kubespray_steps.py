@@ -1,0 +1,244 @@
+"""What kubespray has to do to a cluster, from what is in it and what is wanted, and which changes it cannot make.
+
+Sent to the machine that runs kubespray as it is: standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypedDict
+
+CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
+
+GROUPS = {CONTROL_PLANE: "kube_control_plane", ETCD: "etcd", WORKER: "kube_node"}
+"""kubespray's groups, by role; it makes `k8s_cluster` of them by itself (roles/dynamic_groups at v2.31.0)."""
+
+FIXED = ("ip", "access_ip", "etcd_member_name")
+"""Variables of a host that its certificates, its etcd member and its peers hold on to."""
+
+
+class Node(TypedDict):
+    """A machine of the cluster."""
+
+    roles: list[str]
+    variables: dict[str, Any]
+
+
+class Desired(TypedDict):
+    """What is wanted. Nodes are in the order of kubespray's groups: the first of a group is special."""
+
+    nodes: dict[str, Node]
+    variables: dict[str, dict[str, Any]]
+    kubespray: str
+    kubernetes: str
+    drain_seconds: int
+    drain_grace_seconds: int
+    upgrade_serial: str
+    lost: list[str]
+
+
+class Journal(TypedDict):
+    """What is in the cluster, as far as runs have ended well."""
+
+    identity: str
+    members: dict[str, Node]
+    touched: dict[str, Node]
+    settings: str | None
+    secrets: str | None
+    kubespray: str
+    kubernetes: str
+
+
+class Step(TypedDict):
+    """One run of a playbook: with which nodes in the inventory, on which of them, and which it brings up to date."""
+
+    playbook: str
+    inventory: dict[str, Node]
+    limit: list[str]
+    extra: dict[str, Any]
+    brings: list[str]
+
+
+def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
+    """Names of the nodes that have the role, in order."""
+    return [name for name, node in nodes.items() if role in node["roles"]]
+
+
+def minor(version: str) -> tuple[int, int]:
+    """Major and minor number of a version, with or without a leading `v`. Raises ValueError where there are none."""
+    found = re.match(r"v?(\d+)\.(\d+)\.", version)
+    if not found:
+        raise ValueError(f"{version!r} has no major, minor and patch number")
+    return int(found[1]), int(found[2])
+
+
+def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
+    """Nodes that are in the cluster, or that a run has begun with, and are wanted no more."""
+    there = journal["touched"] | journal["members"]
+    return {name: node for name, node in there.items() if name not in desired["nodes"]}
+
+
+def inventory(desired: Desired, further: Mapping[str, Node]) -> dict[str, Any]:
+    """kubespray's inventory of the desired nodes and of further ones, which come last in every group."""
+    nodes = desired["nodes"] | {name: node for name, node in further.items() if name not in desired["nodes"]}
+    return hosts(nodes)
+
+
+def hosts(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """An inventory as Ansible's `yaml` plugin reads it."""
+    groups = {group: {"hosts": dict.fromkeys(with_role(nodes, role), {})} for role, group in GROUPS.items()}
+    return {"all": {"hosts": {name: node["variables"] for name, node in nodes.items()}, "children": groups}}
+
+
+# -- what kubespray cannot do -----------------------------------------------------------------------------------------
+
+
+def refusals(journal: Journal, desired: Desired) -> list[str]:
+    """Changes that kubespray cannot make to this cluster, one line each. Empty for a new cluster."""
+    if not journal["members"]:
+        return []
+    checks: tuple[Callable[[Journal, Desired], Iterator[str]], ...] = (_versions, _firsts, _roles, _addresses, _etcd)
+    return [line for check in checks for line in check(journal, desired)]
+
+
+def _versions(journal: Journal, desired: Desired) -> Iterator[str]:
+    for what, before, after in (
+        ("kubernetes version", journal["kubernetes"], desired["kubernetes"]),
+        ("kubespray version", journal["kubespray"], desired["kubespray"]),
+    ):
+        (major, old), (next_major, new) = minor(before), minor(after)
+        if (next_major, new) < (major, old):
+            yield f"{what}: {after} is older than {before}, which runs; kubespray only goes forward; take {before} or newer"
+        elif next_major != major or new > old + 1:
+            yield (
+                f"{what}: {after} is more than one minor after {before}, which runs; one at a time is allowed; go to a"
+                f" {major}.{old + 1} first"
+            )
+
+
+def _firsts(journal: Journal, desired: Desired) -> Iterator[str]:
+    """docs/operations/nodes.md at v2.31.0: the first of either group stays, and new ones are appended."""
+    for role in (CONTROL_PLANE, ETCD):
+        before, after = with_role(journal["members"], role), with_role(desired["nodes"], role)
+        if before and before[0] not in desired["nodes"]:
+            yield f"nodes: {before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it; keep it in the list"
+        elif [name for name in after if name in before] + [name for name in after if name not in before] != after:
+            yield f"nodes: a new node stands before an old one in {GROUPS[role]}; new ones come last; append it"
+        elif [name for name in before if name in after] != [name for name in after if name in before]:
+            yield f"nodes: the nodes of {GROUPS[role]} have changed places; their order is kept; put them back"
+
+
+def _roles(journal: Journal, desired: Desired) -> Iterator[str]:
+    for name, node in journal["members"].items():
+        if name not in desired["nodes"]:
+            continue
+        wanted = desired["nodes"][name]["roles"]
+        for role in node["roles"]:
+            if role not in wanted:
+                yield (
+                    f"nodes.{name}: the role {role} is gone; kubespray takes no role from a node that stays; remove the"
+                    " node, then add it anew"
+                )
+        if ETCD in wanted and ETCD not in node["roles"]:
+            yield (
+                f"nodes.{name}: the role {ETCD} is new; kubespray gives it to new nodes only; remove the node, then add"
+                " it anew"
+            )
+
+
+def _addresses(journal: Journal, desired: Desired) -> Iterator[str]:
+    for name, node in journal["members"].items():
+        after = desired["nodes"].get(name, node)["variables"]
+        for key in FIXED:
+            if node["variables"].get(key) != after.get(key):
+                yield (
+                    f"nodes.{name}: {key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates and"
+                    " peers hold on to it; remove the node, then add it anew"
+                )
+
+
+def _etcd(journal: Journal, desired: Desired) -> Iterator[str]:
+    before, after = set(with_role(journal["members"], ETCD)), set(with_role(desired["nodes"], ETCD))
+    if before - after and after - before:
+        yield (
+            f"nodes: etcd gains {', '.join(sorted(after - before))} and loses {', '.join(sorted(before - after))};"
+            " one at a time is allowed; add two, then remove two"
+        )
+
+
+# -- what comes next --------------------------------------------------------------------------------------------------
+
+
+def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
+    """What to run next towards what is wanted; None when all is there. Removals are no part of it.
+
+    `settings` is a digest of what holds for the whole cluster. Every step that has been committed brings the end
+    nearer: an upgrade of what is there, then one run for everything else.
+    """
+    members, nodes = journal["members"], desired["nodes"]
+    if not members:
+        return _whole("cluster.yml", nodes, list(nodes), {})
+    staying = {name: node for name, node in nodes.items() if name in members}
+    everyone = nodes | leaving(journal, desired)
+    if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
+        # Nodes that are still to come are no part of an upgrade: there is nothing on them to drain.
+        there = staying | {name: node for name, node in members.items() if name not in nodes}
+        return _whole("upgrade-cluster.yml", there, list(staying), _drain(desired) | {"serial": desired["upgrade_serial"]})
+    changed = [name for name, node in nodes.items() if members.get(name) != node]
+    if journal["settings"] != settings or any(nodes[name]["roles"] != [WORKER] for name in changed):
+        more_etcd = any(ETCD in nodes[name]["roles"] and name not in members for name in nodes)
+        # docs/operations/nodes.md at v2.31.0, "Adding an etcd node".
+        return _whole("cluster.yml", everyone, list(nodes), {"etcd_retries": 10} if more_etcd else {})
+    if changed:
+        return {"playbook": "scale.yml", "inventory": everyone, "limit": changed, "extra": {}, "brings": changed}
+    return None
+
+
+def _whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any]) -> Step:
+    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": extra, "brings": brings}
+
+
+def removals(journal: Journal, desired: Desired) -> list[Step]:
+    """The runs that remove what is wanted no more: one for what can be drained, one for what is lost."""
+    gone = leaving(journal, desired)
+    everyone = desired["nodes"] | gone
+    there = {name: node for name, node in everyone.items() if name in journal["members"] or name in gone}
+    steps = []
+    for lost in (False, True):
+        names = [name for name in gone if (name in desired["lost"]) == lost]
+        extra = _drain(desired) | {"node": ",".join(names), "skip_confirmation": True}
+        if lost:
+            extra |= {"reset_nodes": False, "allow_ungraceful_removal": True}
+        if names:
+            steps.append(_whole("remove-node.yml", there, names, extra))
+    return steps
+
+
+def _drain(desired: Desired) -> dict[str, Any]:
+    return {"drain_timeout": f"{desired['drain_seconds']}s", "drain_grace_period": desired["drain_grace_seconds"]}
+
+
+def committed(journal: Journal, desired: Desired, step: Step, settings: str) -> Journal:
+    """What is in the cluster once the step has ended well."""
+    members, brings = dict(journal["members"]), step["brings"]
+    if step["playbook"] == "remove-node.yml":
+        # What is left still names the node where it had more to do than work.
+        special = any(members.get(name, {"roles": [WORKER]})["roles"] != [WORKER] for name in brings)
+        touched = {name: node for name, node in journal["touched"].items() if name not in brings}
+        members = {name: node for name, node in members.items() if name not in brings}
+        return journal | {
+            "members": members,
+            "touched": touched,
+            "settings": None if special else journal["settings"],
+        }  # type: ignore[return-value]
+    members |= {name: desired["nodes"][name] for name in brings}
+    # In the order of what is wanted: the first of a group is special.
+    ordered = {name: members[name] for name in [*desired["nodes"], *members] if name in members}
+    after: Journal = journal | {
+        "members": ordered,
+        "touched": {name: node for name, node in journal["touched"].items() if name not in brings},
+    }  # type: ignore[assignment]
+    if not step["limit"]:
+        after |= {"settings": settings, "kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
+    return after
