@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import secrets
+import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from components import kubespray_playbook as playbook
@@ -36,6 +36,7 @@ from components.kubespray_steps import (
     next_step,
     refusals,
     removals,
+    whole,
     with_role,
 )
 
@@ -48,6 +49,15 @@ NO_CLUSTER: Journal = {
     "kubespray": "",
     "kubernetes": "",
 }
+
+
+FOLDER = "CLUSTER_FOLDER"
+"""Stands for the cluster's folder in files that are sent, until they are there."""
+
+LAUNCHER = """\
+#!/bin/sh
+PYTHONPATH={folder}/driver PYTHONDONTWRITEBYTECODE=1 exec {venv}/bin/python -m components.kubespray_driver {folder} "$@"
+"""
 
 
 class RunError(Exception):
@@ -179,10 +189,12 @@ def settings_of(folder: pathlib.Path, desired: Desired) -> str:
 
 
 def set_up(cluster: Cluster, told: Mapping[str, Any]) -> None:
-    """Installs kubespray where it is missing."""
+    """Installs kubespray where it is missing, and the command that all others are given by."""
     with cluster.locked():
         checkout, venv = install(cluster.folder.parent / "kubespray", told["source"], say)
         cluster.write("kubespray.json", json.dumps({"checkout": str(checkout), "venv": str(venv)}))
+        cluster.write("run", LAUNCHER.format(folder=shlex.quote(str(cluster.folder)), venv=shlex.quote(str(venv))))
+        (cluster.folder / "run").chmod(0o700)
     print(f"kubespray {told['source']['version']}")
 
 
@@ -231,9 +243,19 @@ def stage(cluster: Cluster, told: Mapping[str, Any]) -> None:
     for file in sorted(cluster.folder.glob("inventory/group_vars/*/kubespray.yml")):
         if file.parent.name not in desired["variables"]:
             file.unlink()
+    if told["ssh"]:
+        stage_ssh(cluster, told["ssh"], {*desired["nodes"], *leaving(cluster.journal(), desired)})
+
+
+def stage_ssh(cluster: Cluster, told: Mapping[str, Any], wanted: Set[str]) -> None:
+    """Writes how the hosts are reached and which keys they have: those that are to be removed as it was before."""
+    file = cluster.folder / "ssh.json"
+    before = json.loads(file.read_text()) if file.exists() else {}
+    known = {name: way for name, way in (before | told["hosts"]).items() if name in wanted}
+    cluster.write("ssh.json", json.dumps(known, indent=1))
     for name in ("ssh_config", "known_hosts"):
-        if told[name] is not None:
-            cluster.write(name, told[name])
+        text = "".join(way[name] for way in known.values()) + told["rest"][name]
+        cluster.write(name, text.replace(FOLDER, str(cluster.folder)))
 
 
 def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
@@ -244,7 +266,7 @@ def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
         begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
         cluster.keep(journal | {"touched": journal["touched"] | begun})
         if step["limit"]:
-            step = limited(cluster, step, lock)
+            gather(cluster, step, lock)
         outcome, log = cluster.run(step, lock)
         if not outcome.well:
             raise failure(step, outcome, log)
@@ -252,9 +274,9 @@ def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
     say("nothing is left to do")
 
 
-def limited(cluster: Cluster, step: Step, lock: int) -> Step:
-    """The step, once the facts of all hosts are there: kubespray refuses to be limited without (docs/operations/nodes.md
-    at v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+def gather(cluster: Cluster, step: Step, lock: int) -> None:
+    """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md at
+    v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
     down = unreachable(cluster, step, lock)
     missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
     if missing:
@@ -262,7 +284,6 @@ def limited(cluster: Cluster, step: Step, lock: int) -> Step:
             f"{step['playbook']}: {', '.join(missing)} cannot be reached, and nothing is known of it from before; bring"
             " it up, or remove it from the list and name it among the lost nodes"
         )
-    return step
 
 
 def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
@@ -270,13 +291,7 @@ def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
 
     Raises RunError where it cannot do without.
     """
-    facts: Step = {
-        "playbook": "playbooks/facts.yml",
-        "inventory": step["inventory"],
-        "limit": [],
-        "extra": {"any_errors_fatal": False},
-        "brings": [],
-    }
+    facts = whole("playbooks/facts.yml", step["inventory"], [], {"any_errors_fatal": False})
     outcome, log = cluster.run(facts, lock)
     needed = {*step["brings"], *with_role(step["inventory"], CONTROL_PLANE), *with_role(step["inventory"], ETCD)}
     if not outcome.recap or outcome.failed or needed & set(outcome.unreachable):
@@ -317,13 +332,17 @@ def forget(cluster: Cluster, desired: Desired) -> None:
 def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
     """Runs one removal. Workers that are down and stay do not hold it up."""
     if "reset_nodes" not in step["extra"]:
-        down = unreachable(cluster, step, lock)
-        # With a limit, Ansible's own `localhost` has to be named to be in it.
-        step = step | {"limit": ["all", "localhost", *(f"!{name}" for name in down)] if down else []}
+        step = without(step, unreachable(cluster, step, lock))
     outcome, log = cluster.run(step, lock)
     if not outcome.well:
         raise failure(step, outcome, log)
     cluster.keep(committed(cluster.journal(), desired, step, ""))
+
+
+def without(step: Step, down: Sequence[str]) -> Step:
+    """The step on every node but some. With a limit, Ansible's own `localhost` has to be named to be in it."""
+    limit = ["all", "localhost", *(f"!{name}" for name in down)] if down else []
+    return step | {"limit": limit}
 
 
 def reset(cluster: Cluster, told: Mapping[str, Any]) -> None:
@@ -334,13 +353,9 @@ def reset(cluster: Cluster, told: Mapping[str, Any]) -> None:
         desired = cluster.desired()
         lost = [name for name in (desired["lost"] if desired else []) if name in there]
         if there:
-            step: Step = {
-                "playbook": "reset.yml",
-                "inventory": there,
-                "limit": ["all", "localhost", *(f"!{name}" for name in lost)] if lost else [],
-                "extra": {"reset_confirmation": "yes", "skip_confirmation": True},
-                "brings": [],
-            }
+            step = without(
+                whole("reset.yml", there, [], {"reset_confirmation": "yes", "skip_confirmation": True}), lost
+            )
             outcome, log = cluster.run(step, lock)
             if not outcome.well:
                 raise failure(step, outcome, log)
@@ -360,8 +375,7 @@ def kubeconfig(cluster: Cluster, told: Mapping[str, Any]) -> None:
     with cluster.locked() as lock:
         given = served.read_text() if served.exists() else told["generation"]
         if not artifact.exists() or given != told["generation"]:
-            members = cluster.journal()["members"]
-            step: Step = {"playbook": "cluster.yml", "inventory": members, "limit": [], "extra": {}, "brings": []}
+            step = whole("cluster.yml", cluster.journal()["members"], [])
             outcome, log = cluster.run(step, lock, tags=("client",))
             if not outcome.well:
                 raise failure(step, outcome, log)
@@ -384,21 +398,20 @@ COMMANDS: Mapping[str, Callable[[Cluster, Mapping[str, Any]], None]] = {
 }
 
 
-def main(folder: str, command: str) -> int:
-    """Runs a command on the cluster of a folder; what it is told is JSON on standard input."""
-    text = sys.stdin.read()
+def main(folder: str, command: str, told: Mapping[str, Any]) -> int:
+    """Runs a command on the cluster of a folder."""
     try:
-        COMMANDS[command](Cluster(pathlib.Path(folder)), json.loads(text) if text.strip() else {})
+        COMMANDS[command](Cluster(pathlib.Path(folder)), told)
     except (RunError, InstallError) as error:
         print(error, file=sys.stderr)
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
         print(f"{error.filename or folder}: {error.strerror} on {socket.gethostname()}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    # A deletion of a resource without standard input has none.
+    text = sys.stdin.read()
+    sys.exit(main(sys.argv[1], sys.argv[2], json.loads(text) if text.strip() else {}))

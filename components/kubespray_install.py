@@ -66,10 +66,8 @@ def _checkout(folder: pathlib.Path, source: Source, say: Callable[[str], None]) 
         say(f"fetching kubespray {source['version']}")
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        _said(
-            ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1"]
-            + ["--branch", source["version"], "--", source["url"], str(part)]
-        )
+        clone = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1"]
+        _said([*clone, "--branch", source["version"], "--", source["url"], str(part)])
         part.rename(folder)
     commit = _said(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if source["commit"] and commit != source["commit"]:
@@ -88,7 +86,8 @@ def _venv(root: pathlib.Path, checkout: pathlib.Path, source: Source, say: Calla
     found = tuple(int(part) for part in version.split())
     if not PYTHONS[0] <= found <= PYTHONS[1]:
         raise InstallError(
-            f"{source['python']} is Python {'.'.join(version.split())}; kubespray's Ansible runs on 3.11 to 3.13; name one"
+            f"{source['python']} is Python {'.'.join(version.split())}; kubespray's Ansible runs on 3.11 to 3.13;"
+            " name one of those"
         )
     digest = hashlib.sha256(requirements + version.encode()).hexdigest()
     folder = root / f"venv-{digest[:12]}"

@@ -27,7 +27,9 @@ SPACE_NEEDED = 64 * 2**20
 
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(?:(?P<role>[^\]]*?) : )?(?P<task>.*)\] \*+$")
 _PLAY = re.compile(r"^PLAY \[(?P<play>.*)\] \*+$")
-_FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]\s]+)(?: -> [^\]]+)?\](?:: (?P<kind>\w+)!)?(?: \(item=.*?\))? => (?P<result>.*)$")
+_FATAL = re.compile(
+    r"^(?:fatal|failed): \[(?P<host>[^\]\s]+)(?: -> [^\]]+)?\](?:: \w+!)?(?: \(item=.*?\))? => (?P<result>.*)$"
+)
 _RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(?P<lost>\d+)\s+failed=(?P<failed>\d+)")
 
 

@@ -79,15 +79,11 @@ def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
     return {name: node for name, node in there.items() if name not in desired["nodes"]}
 
 
-def inventory(desired: Desired, further: Mapping[str, Node]) -> dict[str, Any]:
-    """kubespray's inventory of the desired nodes and of further ones, which come last in every group."""
-    nodes = desired["nodes"] | {name: node for name, node in further.items() if name not in desired["nodes"]}
-    return hosts(nodes)
-
-
 def hosts(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """An inventory as Ansible's `yaml` plugin reads it."""
-    groups = {group: {"hosts": dict.fromkeys(with_role(nodes, role), {})} for role, group in GROUPS.items()}
+    groups = {
+        group: {"hosts": {name: dict[str, Any]() for name in with_role(nodes, role)}} for role, group in GROUPS.items()
+    }
     return {"all": {"hosts": {name: node["variables"] for name, node in nodes.items()}, "children": groups}}
 
 
@@ -109,7 +105,7 @@ def _versions(journal: Journal, desired: Desired) -> Iterator[str]:
     ):
         (major, old), (next_major, new) = minor(before), minor(after)
         if (next_major, new) < (major, old):
-            yield f"{what}: {after} is older than {before}, which runs; kubespray only goes forward; take {before} or newer"
+            yield f"{what}: {after} is older than {before}, which runs; take {before} or newer"
         elif next_major != major or new > old + 1:
             yield (
                 f"{what}: {after} is more than one minor after {before}, which runs; one at a time is allowed; go to a"
@@ -153,8 +149,8 @@ def _addresses(journal: Journal, desired: Desired) -> Iterator[str]:
         for key in FIXED:
             if node["variables"].get(key) != after.get(key):
                 yield (
-                    f"nodes.{name}: {key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates and"
-                    " peers hold on to it; remove the node, then add it anew"
+                    f"nodes.{name}: {key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates"
+                    " and peers hold on to it; remove the node, then add it anew"
                 )
 
 
@@ -178,40 +174,46 @@ def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
     """
     members, nodes = journal["members"], desired["nodes"]
     if not members:
-        return _whole("cluster.yml", nodes, list(nodes), {})
-    staying = {name: node for name, node in nodes.items() if name in members}
-    everyone = nodes | leaving(journal, desired)
+        return whole("cluster.yml", nodes, list(nodes))
+    there = {name: node for name, node in (nodes | members).items() if name in members}
+    staying = {name: nodes.get(name, node) for name, node in there.items()}
     if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
         # Nodes that are still to come are no part of an upgrade: there is nothing on them to drain.
-        there = staying | {name: node for name, node in members.items() if name not in nodes}
-        return _whole("upgrade-cluster.yml", there, list(staying), _drain(desired) | {"serial": desired["upgrade_serial"]})
+        extra = _drain(desired) | {"serial": desired["upgrade_serial"]}
+        return whole("upgrade-cluster.yml", staying, [name for name in staying if name in nodes], extra)
     changed = [name for name, node in nodes.items() if members.get(name) != node]
-    if journal["settings"] != settings or any(nodes[name]["roles"] != [WORKER] for name in changed):
+    everyone = nodes | leaving(journal, desired)
+    if journal["settings"] != settings or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
         more_etcd = any(ETCD in nodes[name]["roles"] and name not in members for name in nodes)
         # docs/operations/nodes.md at v2.31.0, "Adding an etcd node".
-        return _whole("cluster.yml", everyone, list(nodes), {"etcd_retries": 10} if more_etcd else {})
+        return whole("cluster.yml", everyone, list(nodes), {"etcd_retries": 10} if more_etcd else {})
     if changed:
         return {"playbook": "scale.yml", "inventory": everyone, "limit": changed, "extra": {}, "brings": changed}
     return None
 
 
-def _whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any]) -> Step:
-    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": extra, "brings": brings}
+def _by_itself(before: Node | None, after: Node) -> bool:
+    """Whether a node can be brought up to date without the others: new workers, and what has been one all along."""
+    return (
+        after["roles"] == [WORKER] if before is None else before["roles"] == after["roles"] and WORKER in after["roles"]
+    )
+
+
+def whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any] | None = None) -> Step:
+    """A run on every node of its inventory."""
+    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": extra or {}, "brings": brings}
 
 
 def removals(journal: Journal, desired: Desired) -> list[Step]:
     """The runs that remove what is wanted no more: one for what can be drained, one for what is lost."""
-    gone = leaving(journal, desired)
-    everyone = desired["nodes"] | gone
-    there = {name: node for name, node in everyone.items() if name in journal["members"] or name in gone}
-    steps = []
+    gone, steps = leaving(journal, desired), []
     for lost in (False, True):
         names = [name for name in gone if (name in desired["lost"]) == lost]
         extra = _drain(desired) | {"node": ",".join(names), "skip_confirmation": True}
         if lost:
             extra |= {"reset_nodes": False, "allow_ungraceful_removal": True}
         if names:
-            steps.append(_whole("remove-node.yml", there, names, extra))
+            steps.append(whole("remove-node.yml", desired["nodes"] | gone, names, extra))
     return steps
 
 
@@ -221,24 +223,19 @@ def _drain(desired: Desired) -> dict[str, Any]:
 
 def committed(journal: Journal, desired: Desired, step: Step, settings: str) -> Journal:
     """What is in the cluster once the step has ended well."""
-    members, brings = dict(journal["members"]), step["brings"]
+    brings = step["brings"]
+    after = journal.copy()
+    after["touched"] = {name: node for name, node in journal["touched"].items() if name not in brings}
     if step["playbook"] == "remove-node.yml":
-        # What is left still names the node where it had more to do than work.
-        special = any(members.get(name, {"roles": [WORKER]})["roles"] != [WORKER] for name in brings)
-        touched = {name: node for name, node in journal["touched"].items() if name not in brings}
-        members = {name: node for name, node in members.items() if name not in brings}
-        return journal | {
-            "members": members,
-            "touched": touched,
-            "settings": None if special else journal["settings"],
-        }  # type: ignore[return-value]
-    members |= {name: desired["nodes"][name] for name in brings}
+        left = {name: node for name, node in journal["members"].items() if name in brings}
+        after["members"] = {name: node for name, node in journal["members"].items() if name not in brings}
+        # Those that stay still name a member of etcd or of the control plane that is gone.
+        if any(node["roles"] != [WORKER] for node in left.values()):
+            after["settings"] = None
+        return after
+    members = journal["members"] | {name: desired["nodes"][name] for name in brings}
     # In the order of what is wanted: the first of a group is special.
-    ordered = {name: members[name] for name in [*desired["nodes"], *members] if name in members}
-    after: Journal = journal | {
-        "members": ordered,
-        "touched": {name: node for name, node in journal["touched"].items() if name not in brings},
-    }  # type: ignore[assignment]
+    after["members"] = {name: members[name] for name in desired["nodes"] | members if name in members}
     if not step["limit"]:
         after |= {"settings": settings, "kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
     return after
