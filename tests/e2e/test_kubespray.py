@@ -1,0 +1,198 @@
+"""A bare-metal cluster through Pulumi's real engine: kubespray is a stand-in that real Ansible runs, hosts are folders.
+
+They run where `pulumi` and its command plugin are on PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.components.kubespray_runs import STAND_IN
+
+ROOT = pathlib.Path(__file__).parents[2]
+PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-command")
+MISSING = [name for name in PLUGINS if shutil.which(name) is None]
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing"),
+    pytest.mark.slow,
+]
+
+SECRET = "correct-horse-battery"
+
+PROGRAM = '''
+import json, pathlib
+import pulumi
+from pulumi_command import Provider
+from components.kubespray_args import KubesprayClusterArgs
+from components.kubespray_cluster import KubesprayCluster
+from tests.components.kubespray_runs import HERE, local_node
+
+here = pathlib.Path(__file__).parent
+told = json.loads((here / "told.json").read_text())
+nodes = [local_node(here / "hosts", name, *roles) for name, roles in told.pop("nodes").items()]
+cluster = KubesprayCluster(
+    "mi300",
+    KubesprayClusterArgs(
+        cluster="mi300",
+        directory=str(here / "runner"),
+        kubespray=HERE,
+        nodes=nodes,
+        secret_variables={"registry_password": pulumi.Output.secret(told.pop("password"))},
+        **told,
+    ),
+    pulumi.ResourceOptions(providers=[Provider("command")]),
+)
+pulumi.export("kubeconfig", cluster.kubeconfig)
+'''
+
+NODES = {"cp-1": ["control_plane", "etcd"], "w-1": ["worker"], "w-2": ["worker"]}
+
+
+class Stack:
+    """A Pulumi project with a cluster, in a folder and a home of its own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.told: dict[str, Any] = {"nodes": NODES, "password": SECRET}
+        runtime = {"name": "python", "options": {"virtualenv": sys.prefix}}
+        (folder / "Pulumi.yaml").write_text(json.dumps({"name": "bare-metal", "runtime": runtime}))
+        (folder / "__main__.py").write_text(PROGRAM)
+        (folder / "home").mkdir()
+        self.pulumi("stack", "init", "test")
+
+    def pulumi(self, *arguments: str, well: bool = True) -> str:
+        (self.folder / "told.json").write_text(json.dumps(self.told))
+        ended = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)],
+            env=os.environ
+            | {
+                "PULUMI_HOME": str(self.folder / "home"),
+                "PULUMI_BACKEND_URL": f"file://{self.folder / 'home'}",
+                "PULUMI_CONFIG_PASSPHRASE": "passphrase",
+                "PULUMI_SKIP_UPDATE_CHECK": "true",
+                "PYTHONPATH": str(ROOT),
+            },
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert (ended.returncode == 0) == well, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    def up(self, **changes: Any) -> str:
+        self.told |= changes
+        return self.pulumi("up", "--yes", "--skip-preview")
+
+    def previewed(self, **changes: Any) -> dict[str, str]:
+        """What a preview would do to each resource, by name, sameness left out."""
+        before = dict(self.told)
+        self.told |= changes
+        steps = json.loads(self.pulumi("preview", "--json").partition("\n}")[0] + "\n}")["steps"]
+        self.told = before
+        return {step["urn"].rpartition("::")[2]: step["op"] for step in steps if step["op"] != "same"}
+
+    def ran(self) -> list[tuple[str, str]]:
+        """Which playbooks have run since the last time this was asked."""
+        file = self.folder / "runner" / "mi300" / "calls"
+        calls = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [(call["playbook"], call["node"] or call["limit"]) for call in calls if "facts" not in call["playbook"]]
+
+    def kubeconfig(self) -> str:
+        found: str = json.loads(self.pulumi("stack", "output", "--json", "--show-secrets"))["kubeconfig"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        yield Stack(tmp_path_factory.mktemp("stack"))
+
+
+def test_the_first_up_makes_the_cluster_in_one_run(stack: Stack) -> None:
+    stack.up()
+    assert stack.ran() == [("cluster.yml", "")]
+    kept = sorted(file.name for file in (stack.folder / "hosts/cp-1/etc/kubernetes/nodes").iterdir())
+    assert kept == ["cp-1", "w-1", "w-2"]
+
+
+def test_the_second_up_runs_nothing(stack: Stack) -> None:
+    before = stack.kubeconfig()
+    assert stack.previewed() == {}
+    assert "unchanged" in stack.up()
+    assert stack.ran() == []
+    assert stack.kubeconfig() == before
+
+
+def test_two_more_workers_are_one_run(stack: Stack) -> None:
+    more = {**NODES, "w-3": ["worker"], "w-4": ["worker"]}
+    assert stack.previewed(nodes=more) == {
+        "mi300-node-w-3": "create",
+        "mi300-node-w-4": "create",
+        "mi300-converge": "update",
+    }
+    before = stack.kubeconfig()
+    stack.up(nodes=more)
+    assert stack.ran() == [("scale.yml", "w-3:w-4")]
+    assert stack.kubeconfig() == before
+
+
+def test_one_worker_less_is_one_removal(stack: Stack) -> None:
+    fewer = {name: roles for name, roles in stack.told["nodes"].items() if name != "w-1"}
+    # The list of nodes is one node shorter: that much of the run for all has to change.
+    assert stack.previewed(nodes=fewer) == {"mi300-node-w-1": "delete", "mi300-converge": "update"}
+    stack.up(nodes=fewer)
+    assert stack.ran() == [("remove-node.yml", "w-1")]
+    assert not (stack.folder / "hosts/w-1/etc/kubernetes").exists()
+
+
+def test_a_run_that_fails_is_told_and_goes_on_with_the_next_up(stack: Stack) -> None:
+    marker = stack.folder / "hosts/w-5/etc/kubernetes/stand-in-fails"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    stack.told["nodes"] = {**stack.told["nodes"], "w-5": ["worker"]}
+    printed = stack.pulumi("up", "--yes", "--skip-preview", well=False)
+    assert "host w-5: task 'kubernetes/node : Install what takes time'" in printed
+    assert "logs/" in printed
+    stack.ran()
+    marker.unlink()
+    stack.up()
+    assert stack.ran() == [("scale.yml", "w-5")]
+    assert stack.previewed() == {}
+
+
+def test_state_and_logs_hold_no_secret_in_plain_text(stack: Stack) -> None:
+    certificate = next(line for line in stack.kubeconfig().splitlines() if "client-certificate" in line).split()[-1]
+    files = [*(stack.folder / "home").rglob("*.json*"), *(stack.folder / "runner").rglob("*.log")]
+    text = "".join(file.read_text(errors="replace") for file in files)
+    assert "mi300-node-w-2" in text
+    assert SECRET not in text
+    assert certificate not in text
+
+
+def test_a_changed_secret_variable_is_one_run_for_all(stack: Stack) -> None:
+    stack.up(password="another")
+    assert stack.ran() == [("cluster.yml", "")]
+
+
+def test_destroy_is_refused_and_then_resets_once(stack: Stack) -> None:
+    assert "protected" in stack.pulumi("destroy", "--yes", "--skip-preview", well=False)
+    assert stack.ran() == []
+    stack.up(protect=False)
+    assert stack.ran() == []
+    stack.pulumi("destroy", "--yes", "--skip-preview")
+    assert stack.ran() == [("reset.yml", "")]
+    assert not (stack.folder / "hosts/cp-1/etc/kubernetes").exists()
+    assert not (stack.folder / "runner/mi300/journal.json").exists()
