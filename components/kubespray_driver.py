@@ -275,8 +275,8 @@ def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
 
 
 def gather(cluster: Cluster, step: Step, lock: int) -> None:
-    """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md at
-    v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+    """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md
+    at v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
     down = unreachable(cluster, step, lock)
     missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
     if missing:

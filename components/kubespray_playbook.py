@@ -25,6 +25,12 @@ LINE_LIMIT = 1000
 SPACE_NEEDED = 64 * 2**20
 """Bytes that have to be free before a run: its log, the facts of the hosts, the journal."""
 
+SOCKET_LIMIT = 107
+"""Bytes of the path of a socket (sun_path in unix(7), less its end)."""
+
+SOCKET_NAME = len("/0123456789.") + 16
+"""Bytes that Ansible's name for a connection and ssh's suffix of it take."""
+
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(?:(?P<role>[^\]]*?) : )?(?P<task>.*)\] \*+$")
 _PLAY = re.compile(r"^PLAY \[(?P<play>.*)\] \*+$")
 _FATAL = re.compile(
@@ -114,7 +120,10 @@ class Surroundings:
         cluster in /tmp by host name alone, and checks no host's key."""
         kept = {key: value for key, value in caller.items() if not key.startswith(("ANSIBLE_", "PYTHON", "PULUMI_"))}
         ssh_config = self.folder / "ssh_config"
-        options = "-o ControlMaster=auto -o ControlPersist=60s -o StrictHostKeyChecking=yes"
+        sockets = self.folder / "cp"
+        options = "-o StrictHostKeyChecking=yes"
+        if len(str(sockets)) + SOCKET_NAME <= SOCKET_LIMIT:
+            options = f"-o ControlMaster=auto -o ControlPersist=60s {options}"
         return kept | {
             "PATH": f"{self.venv / 'bin'}{os.pathsep}{caller.get('PATH', os.defpath)}",
             "VIRTUAL_ENV": str(self.venv),
@@ -124,7 +133,7 @@ class Surroundings:
             "ANSIBLE_CONFIG": str(self.checkout / "ansible.cfg"),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": f"-F {ssh_config} {options}" if ssh_config.exists() else options,
-            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "cp"),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
             "ANSIBLE_CACHE_PLUGIN": "jsonfile",
             "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(self.folder / "facts"),
             # Facts are gathered before every run that needs them, and a host that is down has no newer ones.

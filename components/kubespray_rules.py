@@ -18,7 +18,7 @@ from components.kubespray_args import (
     Role,
 )
 from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS, desired, server_url, ssh_host
-from components.kubespray_steps import CONTROL_PLANE, ETCD, GROUPS, Journal, minor, refusals
+from components.kubespray_steps import CONTROL_PLANE, ETCD, GROUPS, Journal, numbers, refusals
 from components.ssh import HOST_NAME, USER_NAME, ssh_refusals
 
 SUPPORTED = {
@@ -177,8 +177,8 @@ def _wrong_versions(args: KubesprayClusterArgs) -> Fault:
     if not _KUBERNETES.fullmatch(version):
         yield f"kubernetes_version: {version!r}; a version such as 1.35.4, without a 'v', is allowed; correct it"
         return
-    window = SUPPORTED.get(minor(args.kubespray.version)) if _TAG.fullmatch(args.kubespray.version) else None
-    if window and not window[0] <= minor(version) <= window[1]:
+    window = SUPPORTED.get(numbers(args.kubespray.version)[:2]) if _TAG.fullmatch(args.kubespray.version) else None
+    if window and not window[0] <= numbers(version)[:2] <= window[1]:
         first, last = (".".join(str(part) for part in each) for each in window)
         yield (
             f"kubernetes_version: {version}; kubespray {args.kubespray.version} brings {first} to {last}; take one of"
@@ -261,7 +261,7 @@ def findings(args: KubesprayClusterArgs) -> list[str]:
 
 def proxy_findings(args: KubesprayClusterArgs) -> list[str]:
     """What is to be said of the way that services are balanced."""
-    if args.proxy_mode == "ipvs" and minor(args.kubernetes_version) >= IPVS_DEPRECATED:
+    if args.proxy_mode == "ipvs" and numbers(args.kubernetes_version) >= IPVS_DEPRECATED:
         return [
             f"proxy_mode: ipvs is deprecated in Kubernetes {args.kubernetes_version}: every node warns of it, and it is"
             " to be switched off in 1.40; nftables takes its place, from kernel 5.13 on"

@@ -65,12 +65,12 @@ def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
     return [name for name, node in nodes.items() if role in node["roles"]]
 
 
-def minor(version: str) -> tuple[int, int]:
-    """Major and minor number of a version, with or without a leading `v`. Raises ValueError where there are none."""
-    found = re.match(r"v?(\d+)\.(\d+)\.", version)
+def numbers(version: str) -> tuple[int, int, int]:
+    """Major, minor and patch number of a version, with or without a leading `v`. Raises ValueError without all three."""
+    found = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)", version)
     if not found:
         raise ValueError(f"{version!r} has no major, minor and patch number")
-    return int(found[1]), int(found[2])
+    return int(found[1]), int(found[2]), int(found[3])
 
 
 def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
@@ -103,8 +103,8 @@ def _versions(journal: Journal, desired: Desired) -> Iterator[str]:
         ("kubernetes version", journal["kubernetes"], desired["kubernetes"]),
         ("kubespray version", journal["kubespray"], desired["kubespray"]),
     ):
-        (major, old), (next_major, new) = minor(before), minor(after)
-        if (next_major, new) < (major, old):
+        (major, old, _), (next_major, new, _) = numbers(before), numbers(after)
+        if numbers(after) < numbers(before):
             yield f"{what}: {after} is older than {before}, which runs; take {before} or newer"
         elif next_major != major or new > old + 1:
             yield (

@@ -78,6 +78,12 @@ def _shared(folder: str, pattern: str) -> str:
 
 
 @pytest.fixture
+def document_000() -> str:
+    """The description of the MI300 cluster on bare metal."""
+    return _shared("seeds", "000_*.txt")
+
+
+@pytest.fixture
 def document_002() -> str:
     """The description of the pytorch 2-GPU scale set."""
     return _shared("seeds", "002_*.txt")

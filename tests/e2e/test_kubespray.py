@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.components.kubespray_runs import STAND_IN
-
 ROOT = pathlib.Path(__file__).parents[2]
 PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-command")
 MISSING = [name for name in PLUGINS if shutil.which(name) is None]
@@ -29,7 +27,7 @@ pytestmark = [
 
 SECRET = "correct-horse-battery"
 
-PROGRAM = '''
+PROGRAM = """
 import json, pathlib
 import pulumi
 from pulumi_command import Provider
@@ -53,7 +51,7 @@ cluster = KubesprayCluster(
     pulumi.ResourceOptions(providers=[Provider("command")]),
 )
 pulumi.export("kubeconfig", cluster.kubeconfig)
-'''
+"""
 
 NODES = {"cp-1": ["control_plane", "etcd"], "w-1": ["worker"], "w-2": ["worker"]}
 

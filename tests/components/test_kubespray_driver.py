@@ -1,0 +1,367 @@
+"""kubespray's driver with real Ansible and a stand-in for kubespray; hosts are folders of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import yaml
+
+from components.kubespray_args import Kubespray, KubesprayClusterArgs, KubesprayNode
+from tests.components.kubespray_runs import HERE, STAND_IN, VENV, Runner, local_node
+from tests.conftest import Outcome
+
+pytestmark = pytest.mark.slow
+
+MakeNode = Callable[..., KubesprayNode]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("kubespray")
+
+
+@pytest.fixture(scope="module")
+def cluster(root: pathlib.Path) -> Runner:
+    """A cluster of two machines, made once. Each test adds what it needs, and may leave it."""
+    nodes = [local_node(root / "hosts", "cp-1", "control_plane", "etcd"), local_node(root / "hosts", "w-1")]
+    runner = Runner(KubesprayClusterArgs(cluster="c", directory=str(root / "runner"), kubespray=HERE, nodes=nodes))
+    assert runner.install().code == 0
+    assert runner.call("enroll").out.strip()
+    ended = runner.converge()
+    assert ended.code == 0, ended.err
+    assert runner.playbooks() == [("cluster.yml", "")]
+    return runner
+
+
+@pytest.fixture
+def new(cluster: Runner, root: pathlib.Path) -> Iterator[MakeNode]:
+    """Makes a worker that no other test has. What the test leaves running is awaited."""
+
+    def make(name: str, **further: object) -> KubesprayNode:
+        (root / "hosts" / name / "etc/kubernetes").mkdir(parents=True, exist_ok=True)
+        return local_node(root / "hosts", name, **further)
+
+    (cluster.folder / "calls").unlink(missing_ok=True)
+    yield make
+    for marker in (root / "hosts").glob("*/etc/kubernetes/stand-in-*"):
+        marker.unlink()
+    assert cluster.converge().code == 0
+
+
+def marker(root: pathlib.Path, name: str, what: str) -> pathlib.Path:
+    file = root / "hosts" / name / "etc/kubernetes" / f"stand-in-{what}"
+    file.touch()
+    return file
+
+
+def seen_within(seconds: float, true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def under_way(cluster: Runner, playbook: str, task: str) -> bool:
+    """Whether the newest run of a playbook has come to a task."""
+    logs = sorted((cluster.folder / "logs").glob(f"*-{playbook}.log"))
+    return bool(logs) and task in logs[-1].read_text()
+
+
+# -- what ends well ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_do_runs_nothing(cluster: Runner, new: MakeNode) -> None:
+    ended = cluster.converge()
+    assert (ended.code, cluster.calls()) == (0, [])
+
+
+def test_what_lies_about_is_readable_for_its_owner_alone(cluster: Runner, new: MakeNode) -> None:
+    assert cluster.folder.stat().st_mode & 0o077 == 0
+    for file in ("journal.json", "desired.json", "inventory/hosts.yaml", "inventory/artifacts/admin.conf"):
+        assert (cluster.folder / file).stat().st_mode & 0o077 == 0
+
+
+def test_facts_come_before_a_run_that_is_limited_and_lie_in_the_clusters_own_folder(
+    cluster: Runner, new: MakeNode
+) -> None:
+    ended = cluster.converge(nodes=[*cluster.args.nodes, new("facts-1"), new("facts-2", labels={"a": "b"})])
+    assert ended.code == 0, ended.err
+    assert [(call["playbook"], call["limit"]) for call in cluster.calls()] == [
+        ("playbooks/facts.yml", ""),
+        ("scale.yml", "facts-1:facts-2"),
+    ]
+    assert {"facts-1", "facts-2"} <= {file.name for file in (cluster.folder / "facts").iterdir()}
+    assert not pathlib.Path("/tmp/facts-1").exists()
+
+
+def test_removed_nodes_are_drained_in_one_run_that_asks_nobody(
+    cluster: Runner, new: MakeNode, root: pathlib.Path
+) -> None:
+    kept = cluster.args.nodes
+    assert cluster.converge(nodes=[*kept, new("gone-1"), new("gone-2")], drain_seconds=7200).code == 0
+    (cluster.folder / "calls").unlink()
+    first, *removals = cluster.remove("gone-1", "gone-2")
+    assert (first.code, [each.code for each in removals]) == (0, [0, 0])
+    assert cluster.playbooks() == [("remove-node.yml", "gone-1,gone-2")]
+    assert cluster.calls()[-1]["drain_timeout"] == "7200s"
+    assert "gone-1" not in cluster.members()
+    assert not (root / "hosts/gone-1/etc/kubernetes").exists()
+    assert not (root / "hosts/cp-1/etc/kubernetes/nodes/gone-1").exists()
+
+
+def test_a_node_that_is_still_wanted_is_not_removed(cluster: Runner, new: MakeNode) -> None:
+    """Its resource may be deleted with others that are protected left out, or because its provider changes."""
+    ended = cluster.call("remove", json.dumps({"node": "w-1"}))
+    assert (ended.code, cluster.calls()) == (0, [])
+    assert "w-1 is still in the list of nodes; nothing is removed" in ended.err
+
+
+def test_the_kubeconfig_stays_until_another_is_asked_for(cluster: Runner, new: MakeNode) -> None:
+    first = cluster.kubeconfig().out
+    assert yaml.safe_load(first)["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
+    assert cluster.converge(variables={"all": {"cluster_name": "other.local"}}).code == 0
+    # kubespray has written it anew meanwhile; whoever asks for none keeps what there is in the state.
+    cluster.args = dataclasses.replace(cluster.args, kubeconfig_generation=2, api_server="k8s.example")
+    (cluster.folder / "calls").unlink()
+    second = cluster.kubeconfig().out
+    assert cluster.playbooks() == [("cluster.yml", "")]
+    assert cluster.calls()[0]["tags"] == ["client"]
+    assert yaml.safe_load(second)["clusters"][0]["cluster"]["server"] == "https://k8s.example:6443"
+    assert yaml.safe_load(first)["users"] != yaml.safe_load(second)["users"]
+
+
+def test_secrets_are_kept_apart_and_told_nobody(cluster: Runner, new: MakeNode) -> None:
+    told = {"identity_file": "KEY", "variables": {"registry_password": "hunter2"}}
+    first, again = cluster.call("entrust", json.dumps(told)), cluster.call("entrust", json.dumps(told))
+    assert first.out == again.out
+    assert (cluster.folder / "identity").stat().st_mode & 0o777 == 0o600
+    told["variables"] = {"registry_password": "hunter3"}
+    assert cluster.call("entrust", json.dumps(told)).out != first.out
+    assert cluster.converge().code == 0
+    assert cluster.playbooks() == [("cluster.yml", "")]
+    logs = "".join(log.read_text() for log in (cluster.folder / "logs").iterdir())
+    assert "hunter" not in logs + first.out + first.err + (cluster.folder / "journal.json").read_text()
+    told["variables"] = {}
+    cluster.call("entrust", json.dumps(told))
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_cannot_be_is_refused_and_not_written_down(cluster: Runner, new: MakeNode) -> None:
+    before = cluster.args
+    ended = cluster.converge(kubernetes_version="1.33.0")
+    cluster.args = before
+    assert (ended.code, cluster.calls()) == (1, [])
+    assert ended.err.splitlines() == [
+        "kubernetes version: 1.33.0 is older than 1.35.4, which runs; take 1.35.4 or newer"
+    ]
+    assert json.loads((cluster.folder / "desired.json").read_text())["kubernetes"] == "1.35.4"
+
+
+def test_a_task_that_fails_is_told_with_its_host_and_the_log(
+    cluster: Runner, new: MakeNode, root: pathlib.Path
+) -> None:
+    more = [*cluster.args.nodes, new("bad-1"), new("bad-2")]
+    failing = marker(root, "bad-2", "fails")
+    ended = cluster.converge(nodes=more)
+    assert ended.code == 1
+    told = ended.err.splitlines()[-4:]
+    assert told[0].startswith("scale.yml failed: 1 of ")
+    assert told[1].startswith("host bad-2: task 'kubernetes/node : Install what takes time': ")
+    log = pathlib.Path(told[2].removeprefix("log: ").partition(" on ")[0])
+    assert "bad-2" in log.read_text()
+    assert "run `pulumi up` again" in told[3]
+    assert "bad-1" not in cluster.members()
+    failing.unlink()
+    assert cluster.converge().code == 0
+    assert {"bad-1", "bad-2"} <= set(cluster.members())
+
+
+def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
+    cluster: Runner, new: MakeNode, root: pathlib.Path
+) -> None:
+    """Nobody can catch SIGKILL: kubespray's run goes on by itself, and the next one waits for its end."""
+    more = [*cluster.args.nodes, new("killed-1")]
+    waiting = marker(root, "killed-1", "waits")
+    process = cluster.converge_begun(nodes=more)
+    assert seen_within(60, lambda: under_way(cluster, "scale", "Install what takes time"))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    second = cluster.converge_begun()
+    time.sleep(2)
+    assert second.poll() is None
+    assert len(cluster.playbooks()) == 1
+    waiting.unlink()
+    ended = cluster.ended(second)
+    assert ended.code == 0, ended.err
+    assert "waiting for another run on this cluster to end" in ended.err
+    assert cluster.playbooks() == [("scale.yml", "killed-1"), ("scale.yml", "killed-1")]
+    assert "killed-1" in cluster.members()
+
+
+def test_ended_by_a_signal_the_playbook_ends_too(cluster: Runner, new: MakeNode, root: pathlib.Path) -> None:
+    more = [*cluster.args.nodes, new("ended-1")]
+    waiting = marker(root, "ended-1", "waits")
+    process = cluster.converge_begun(nodes=more)
+    assert seen_within(60, lambda: under_way(cluster, "scale", "Install what takes time"))
+    process.send_signal(signal.SIGTERM)
+    assert cluster.ended(process).code != 0
+    ended = cluster.call("enroll")
+    assert ended.code == 0
+    assert "ended-1" not in cluster.members()
+    waiting.unlink()
+
+
+def test_two_at_once_run_once(cluster: Runner, new: MakeNode) -> None:
+    more = [*cluster.args.nodes, new("once-1")]
+    first, second = cluster.converge_begun(nodes=more), cluster.converge_begun(nodes=more)
+    outcomes = [cluster.ended(first), cluster.ended(second)]
+    assert [each.code for each in outcomes] == [0, 0]
+    assert cluster.playbooks() == [("scale.yml", "once-1")]
+
+
+def test_a_node_that_never_came_up_is_removed_too(cluster: Runner, new: MakeNode, root: pathlib.Path) -> None:
+    failing = marker(root, new("never-1").name, "fails")
+    assert cluster.converge(nodes=[*cluster.args.nodes, new("never-1")]).code == 1
+    (cluster.folder / "calls").unlink()
+    failing.unlink()
+    first, removal = cluster.remove("never-1")
+    assert (first.code, removal.code) == (0, 0)
+    assert cluster.playbooks() == [("remove-node.yml", "never-1")]
+    assert not (root / "hosts/never-1/etc/kubernetes").exists()
+
+
+# -- a cluster of its own ---------------------------------------------------------------------------------------------
+
+
+def test_reset_forgets_the_cluster_and_its_secrets(tmp_path: pathlib.Path) -> None:
+    args = KubesprayClusterArgs(
+        cluster="c",
+        directory=str(tmp_path / "runner"),
+        kubespray=HERE,
+        nodes=[local_node(tmp_path, "one", "control_plane", "etcd", "worker")],
+    )
+    runner = Runner(args)
+    runner.install()
+    identity = runner.call("enroll").out
+    assert runner.call("reset").code == 0
+    assert runner.calls() == []
+    assert runner.call("enroll").out not in ("", identity)
+    runner.call("entrust", json.dumps({"identity_file": "KEY", "variables": {}}))
+    assert runner.converge().code == 0
+    assert runner.call("reset").code == 0
+    assert runner.playbooks() == [("cluster.yml", ""), ("reset.yml", "")]
+    left = {file.name for file in runner.folder.iterdir()}
+    assert left.isdisjoint({"identity", "journal.json", "desired.json", "inventory", "facts"})
+    assert not (tmp_path / "one/etc/kubernetes").exists()
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: pathlib.Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("no right to mount a small file system here")
+    try:
+        node = local_node(tmp_path, "one", "control_plane", "etcd", "worker")
+        runner = Runner(KubesprayClusterArgs(cluster="c", directory=str(disk), kubespray=HERE, nodes=[node]))
+        runner.install()
+        runner.call("enroll")
+        ended = runner.converge()
+        assert ended.code == 1
+        assert "a run needs 64 MiB for its log; free some, then run `pulumi up` again" in ended.err.splitlines()[-1]
+        (disk / "ballast").write_bytes(bytes(disk_left(disk)))
+        full = runner.converge(nodes=[dataclasses.replace(node, labels={f"label-{n}": "x" * 60 for n in range(200)})])
+        assert full.code == 1
+        assert "No space left on device" in full.err.splitlines()[-1]
+        assert "Traceback" not in full.err
+        # The journal is whole.
+        assert json.loads((runner.folder / "journal.json").read_text())["identity"]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def disk_left(folder: pathlib.Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+# -- installation -----------------------------------------------------------------------------------------------------
+
+
+def git(folder: pathlib.Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=name", "-c", "user.email=name@example", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, "-C", folder, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def mirror(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A repository with the stand-in, at kubespray's tag."""
+    folder = tmp_path / "mirror"
+    shutil.copytree(STAND_IN, folder)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "stand-in")
+    git(folder, "tag", "v2.31.0")
+    return folder
+
+
+def installed(tmp_path: pathlib.Path, source: Kubespray) -> tuple[Runner, Outcome]:
+    node = local_node(tmp_path, "one", "control_plane", "etcd", "worker")
+    directory = str(tmp_path / "runner")
+    runner = Runner(KubesprayClusterArgs(cluster="c", directory=directory, kubespray=source, nodes=[node]))
+    return runner, runner.install()
+
+
+def test_a_tag_is_cloned_once(tmp_path: pathlib.Path, mirror: pathlib.Path) -> None:
+    commit = git(mirror, "rev-parse", "HEAD")
+    source = Kubespray(url=f"file://{mirror}", commit=commit, venv=str(VENV), python=sys.executable)
+    runner, ended = installed(tmp_path, source)
+    assert ended.code == 0, ended.err
+    assert "fetching kubespray v2.31.0" in ended.err
+    shutil.rmtree(mirror)
+    again = runner.install()
+    assert (again.code, again.err, again.out) == (0, "", "kubespray v2.31.0\n")
+
+
+def test_a_tag_that_is_another_commit_is_refused(tmp_path: pathlib.Path, mirror: pathlib.Path) -> None:
+    source = Kubespray(url=f"file://{mirror}", commit="0" * 40, venv=str(VENV), python=sys.executable)
+    _, ended = installed(tmp_path, source)
+    assert ended.code == 1
+    assert "the tag has moved or the mirror is another's" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (Kubespray(url="file:///no/such/repository", venv=str(VENV)), "git -c"),
+        (Kubespray(folder="/no/such/folder", venv=str(VENV)), "there is no cluster.yml in it"),
+        (Kubespray(folder=str(STAND_IN), venv="/no/such/venv"), "No such file or directory; install it"),
+    ],
+)
+def test_what_cannot_be_installed_is_said_in_one_line(tmp_path: pathlib.Path, source: Kubespray, said: str) -> None:
+    _, ended = installed(tmp_path, dataclasses.replace(source, python=sys.executable))
+    assert ended.code == 1
+    assert said in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err
+
+
+def test_an_environment_without_ansible_is_refused(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "empty"
+    shutil.copytree(STAND_IN, folder)
+    (folder / "requirements.txt").write_text("")
+    _, ended = installed(tmp_path, Kubespray(folder=str(folder), python=sys.executable))
+    assert ended.code == 1
+    assert "No module named 'ansible'" in ended.err.splitlines()[-1]
