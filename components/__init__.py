@@ -23,6 +23,16 @@ if typing.TYPE_CHECKING:
     from components.host_preflight import HostFacts, HostNeeds
     from components.karpenter import FeatureGates, Irsa, Karpenter, KarpenterArgs, KarpenterReference, PodIdentity
     from components.karpenter_node_pool import KarpenterNodePool
+    from components.kubespray_args import (
+        Calico,
+        Kubespray,
+        KubesprayClusterArgs,
+        KubesprayNode,
+        KubesprayRunner,
+        Mirrors,
+        NvidiaRuntime,
+    )
+    from components.kubespray_cluster import KubesprayCluster
     from components.node_pool_args import (
         AmiTerm,
         CapacityReservationTerm,
@@ -58,6 +68,7 @@ __all__ = [
     "ApiEndpoint",
     "ArcController",
     "ArcControllerArgs",
+    "Calico",
     "CapacityReservationTerm",
     "ClusterCredentials",
     "ControllerReference",
@@ -82,6 +93,12 @@ __all__ = [
     "KarpenterNodePoolArgs",
     "KarpenterReference",
     "Kubelet",
+    "Kubespray",
+    "KubesprayCluster",
+    "KubesprayClusterArgs",
+    "KubesprayNode",
+    "KubesprayRunner",
+    "Mirrors",
     "NetworkReference",
     "NodeClass",
     "NvidiaContainerToolkit",
@@ -90,6 +107,7 @@ __all__ = [
     "NvidiaDevicePluginArgs",
     "NvidiaGpuOperator",
     "NvidiaGpuOperatorArgs",
+    "NvidiaRuntime",
     "PodIdentity",
     "ProjectReference",
     "Requirement",
@@ -125,6 +143,16 @@ _MODULES = {
     "components.host_preflight": ("HostFacts", "HostNeeds"),
     "components.karpenter": ("FeatureGates", "Irsa", "Karpenter", "KarpenterArgs", "KarpenterReference", "PodIdentity"),
     "components.karpenter_node_pool": ("KarpenterNodePool",),
+    "components.kubespray_args": (
+        "Calico",
+        "Kubespray",
+        "KubesprayClusterArgs",
+        "KubesprayNode",
+        "KubesprayRunner",
+        "Mirrors",
+        "NvidiaRuntime",
+    ),
+    "components.kubespray_cluster": ("KubesprayCluster",),
     "components.node_pool_args": (
         "AmiTerm",
         "CapacityReservationTerm",

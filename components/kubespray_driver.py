@@ -129,7 +129,7 @@ class Cluster:
             checkout=pathlib.Path(found["checkout"]), venv=pathlib.Path(found["venv"]), folder=self.folder
         )
 
-    def run(self, step: Step, lock: int, *, tags: tuple[str, ...] = ()) -> tuple[playbook.Outcome, pathlib.Path]:
+    def run(self, step: Step, lock: int, *options: str) -> tuple[playbook.Outcome, pathlib.Path]:
         """Runs one step with an inventory of its own making."""
         place = self.surroundings()
         free = shutil.disk_usage(self.folder).free
@@ -155,7 +155,7 @@ class Cluster:
             say=say,
             lock=lock,
             limit=step["limit"],
-            tags=tags,
+            options=options,
             extra=step["extra"],
         )
         return outcome, log
@@ -376,7 +376,7 @@ def kubeconfig(cluster: Cluster, told: Mapping[str, Any]) -> None:
         given = served.read_text() if served.exists() else told["generation"]
         if not artifact.exists() or given != told["generation"]:
             step = whole("cluster.yml", cluster.journal()["members"], [])
-            outcome, log = cluster.run(step, lock, tags=("client",))
+            outcome, log = cluster.run(step, lock, "--tags", "client")
             if not outcome.well:
                 raise failure(step, outcome, log)
         config = yaml.safe_load(artifact.read_text())

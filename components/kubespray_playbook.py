@@ -157,19 +157,18 @@ def run(
     say: Callable[[str], None],
     lock: int,
     limit: Sequence[str] = (),
-    tags: Sequence[str] = (),
+    options: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Runs a playbook to its end. Its output goes to the log itself, so that it goes on should this process be killed;
     it keeps the lock until then. Extra variables are JSON: as `key=value` a boolean would be text."""
     command = [str(place.venv / "bin" / "ansible-playbook"), "--become", "--inventory", str(inventory)]
     command += ["--limit", ":".join(limit)] if limit else []
-    command += ["--tags", ",".join(tags)] if tags else []
     command += ["--extra-vars", json.dumps(dict(extra), sort_keys=True)] if extra else []
     reader = Reader(say)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command, playbook],
+            [*command, *options, playbook],
             cwd=place.checkout,
             env=place.environment(os.environ),
             stdin=subprocess.DEVNULL,

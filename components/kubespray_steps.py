@@ -66,7 +66,7 @@ def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
 
 
 def numbers(version: str) -> tuple[int, int, int]:
-    """Major, minor and patch number of a version, with or without a leading `v`. Raises ValueError without all three."""
+    """Major, minor and patch number of a version, with or without a leading `v`. Raises ValueError for others."""
     found = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)", version)
     if not found:
         raise ValueError(f"{version!r} has no major, minor and patch number")
