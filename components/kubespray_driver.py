@@ -163,7 +163,7 @@ class Cluster:
 
 def failure(step: Step, outcome: playbook.Outcome, log: pathlib.Path) -> RunError:
     """What to tell of a run that failed."""
-    bad = [f"host {host}: {said}" for host, said in sorted((outcome.failed | outcome.unreachable).items())]
+    bad = [f"host {host}: {said}" for host, said in sorted({**outcome.failed, **outcome.unreachable}.items())]
     ended = f"exit status {outcome.code}" if outcome.code >= 0 else f"ended by signal {-outcome.code}"
     lines = [f"{step['playbook']} failed: {len(bad)} of {len(step['inventory'])} hosts, {ended}", *bad]
     if not bad:

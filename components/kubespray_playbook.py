@@ -39,17 +39,17 @@ _FATAL = re.compile(
 _RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(?P<lost>\d+)\s+failed=(?P<failed>\d+)")
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What came of a run."""
 
-    code: int = 0
+    code: int
     """Exit status; negative for a signal."""
-    recap: bool = False
+    recap: bool
     """Whether Ansible came to its end."""
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
     """Hosts on which a task failed, each with the task and what it said."""
-    unreachable: dict[str, str] = field(default_factory=dict)
+    unreachable: Mapping[str, str] = field(default_factory=dict)
     """Hosts that were not reached, likewise."""
 
     @property
@@ -66,7 +66,9 @@ class Reader:
         self._tasks = 0
         self._last: dict[str, str] = {}
         self._pending: tuple[str, str] | None = None
-        self.outcome = Outcome()
+        self._recap = False
+        self._failed: dict[str, str] = {}
+        self._unreachable: dict[str, str] = {}
 
     def read(self, line: str) -> None:
         """The next line."""
@@ -86,13 +88,17 @@ class Reader:
         elif found := _FATAL.match(line):
             self._pending = (found["host"], f"task {self._task!r}: {message(found['result'])}")
         elif line.startswith("PLAY RECAP"):
-            self.outcome.recap = True
-        elif self.outcome.recap and (found := _RECAP.match(line)):
+            self._recap = True
+        elif self._recap and (found := _RECAP.match(line)):
             host = found["host"]
             if int(found["lost"]):
-                self.outcome.unreachable[host] = self._last.get(host, "not reached")
+                self._unreachable[host] = self._last.get(host, "not reached")
             elif int(found["failed"]):
-                self.outcome.failed[host] = self._last.get(host, "a task failed")
+                self._failed[host] = self._last.get(host, "a task failed")
+
+    def outcome(self, code: int) -> Outcome:
+        """What came of the run, once all is read."""
+        return Outcome(code=code, recap=self._recap, failed=self._failed, unreachable=self._unreachable)
 
 
 def message(result: str) -> str:
@@ -180,8 +186,7 @@ def run(
     with _ended_with_us(process), log.open(errors="replace") as lines:
         for line in _followed(lines, process):
             reader.read(line)
-    reader.outcome.code = process.wait()
-    return reader.outcome
+    return reader.outcome(process.wait())
 
 
 @contextlib.contextmanager

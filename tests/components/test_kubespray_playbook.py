@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.kubespray_playbook import Reader, Surroundings, message
+from components.kubespray_playbook import Outcome, Reader, Surroundings, message
 
 VENV = pathlib.Path(sys.prefix)
 
 
-def read(output: str) -> tuple[Reader, list[str]]:
+def read(output: str, code: int = 0) -> tuple[Outcome, list[str]]:
     said: list[str] = []
     reader = Reader(said.append)
     for line in output.splitlines():
         reader.read(line)
-    return reader, said
+    return reader.outcome(code), said
 
 
-def played(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> tuple[Reader, list[str]]:
+def played(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> Outcome:
     """What real Ansible prints of some tasks on two hosts that are this machine."""
     playbook = folder / "play.yml"
     playbook.write_text(f"- name: Try\n  hosts: all\n  gather_facts: false\n  tasks:\n{tasks}")
@@ -34,68 +34,65 @@ def played(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> tuple[Reade
     done = subprocess.run(
         command, env=place.environment(os.environ), capture_output=True, text=True, timeout=60, check=False
     )
-    reader, said = read(done.stdout)
-    reader.outcome.code = done.returncode
-    return reader, said
+    return read(done.stdout, done.returncode)[0]
 
 
 def test_a_task_that_fails_on_one_of_two_hosts(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(
+    outcome = played(
         tmp_path,
         "    - {name: 'Install it', fail: {msg: no space}, when: inventory_hostname == 'b'}\n",
     )
-    assert not reader.outcome.well
-    assert reader.outcome.failed == {"b": "task 'Install it': no space"}
+    assert not outcome.well
+    assert outcome.failed == {"b": "task 'Install it': no space"}
 
 
 def test_what_is_ignored_or_rescued_has_not_failed(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(
+    outcome = played(
         tmp_path,
         "    - {name: First, fail: {msg: never mind}, ignore_errors: true}\n"
         "    - {name: Then, block: [{fail: {msg: rescued}}], rescue: [{debug: {msg: well}}]}\n"
         "    - {name: Last, fail: {msg: the one}, when: inventory_hostname == 'a'}\n",
     )
-    assert reader.outcome.failed == {"a": "task 'Last': the one"}
+    assert outcome.failed == {"a": "task 'Last': the one"}
 
 
 def test_a_loop_says_which_task_it_was(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(tmp_path, "    - {name: Each, fail: {msg: 'no {{ item }}'}, loop: [x]}\n", hosts="a,")
-    assert reader.outcome.failed["a"].startswith("task 'Each': ")
+    outcome = played(tmp_path, "    - {name: Each, fail: {msg: 'no {{ item }}'}, loop: [x]}\n", hosts="a,")
+    assert outcome.failed["a"].startswith("task 'Each': ")
 
 
 def test_a_secret_of_a_task_without_log_is_not_told(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(tmp_path, "    - {name: Quiet, fail: {msg: hunter2}, no_log: true}\n", hosts="a,")
-    assert "hunter2" not in reader.outcome.failed["a"]
-    assert reader.outcome.failed["a"].startswith("task 'Quiet'")
+    outcome = played(tmp_path, "    - {name: Quiet, fail: {msg: hunter2}, no_log: true}\n", hosts="a,")
+    assert "hunter2" not in outcome.failed["a"]
+    assert outcome.failed["a"].startswith("task 'Quiet'")
 
 
 def test_a_delegated_task_is_its_own_hosts(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(tmp_path, "    - {name: There, fail: {msg: no}, delegate_to: b}\n", hosts="a,b,")
-    assert set(reader.outcome.failed) == {"a", "b"}
-    reader, _ = played(tmp_path, "    - {name: There, command: 'false', delegate_to: b, run_once: true}\n")
-    assert "task 'There'" in reader.outcome.failed["a"]
+    outcome = played(tmp_path, "    - {name: There, fail: {msg: no}, delegate_to: b}\n", hosts="a,b,")
+    assert set(outcome.failed) == {"a", "b"}
+    outcome = played(tmp_path, "    - {name: There, command: 'false', delegate_to: b, run_once: true}\n")
+    assert "task 'There'" in outcome.failed["a"]
 
 
 def test_a_host_that_is_not_reached(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(
+    outcome = played(
         tmp_path,
         "    - {name: Reach, ping: {}, vars: {ansible_connection: ssh, ansible_host: 203.0.113.1, ansible_port: 1,"
         " ansible_ssh_extra_args: -o ConnectTimeout=1}, when: inventory_hostname == 'b'}\n",
     )
-    assert list(reader.outcome.unreachable) == ["b"]
-    assert reader.outcome.unreachable["b"].startswith("task 'Reach': ")
-    assert reader.outcome.failed == {}
+    assert list(outcome.unreachable) == ["b"]
+    assert outcome.unreachable["b"].startswith("task 'Reach': ")
+    assert outcome.failed == {}
 
 
 def test_what_ends_well(tmp_path: pathlib.Path) -> None:
-    reader, _ = played(tmp_path, "    - {name: Say, debug: {msg: hello}}\n")
-    assert reader.outcome.well
+    outcome = played(tmp_path, "    - {name: Say, debug: {msg: hello}}\n")
+    assert outcome.well
 
 
 def test_output_that_breaks_off_is_not_well() -> None:
-    reader, _ = read("PLAY [Install] ****\n\nTASK [kubernetes/node : Install kubelet] ****\nok: [a]\n")
-    reader.outcome.code = 0
-    assert not reader.outcome.well
+    outcome, _ = read("PLAY [Install] ****\n\nTASK [kubernetes/node : Install kubelet] ****\nok: [a]\n")
+    assert not outcome.well
 
 
 def test_progress_is_a_line_for_each_role() -> None:
@@ -124,10 +121,10 @@ def test_what_a_result_says(result: str, said: str) -> None:
 @given(text=st.text(max_size=2000))
 def test_any_output_is_read(text: str) -> None:
     """Output is other people's: whatever it is, it ends no run."""
-    reader, said = read(text)
+    outcome, said = read(text)
     assert len(message(text)) <= 400
     assert all("\n" not in line for line in said)
-    assert reader.outcome.failed == {}
+    assert outcome.failed == {}
 
 
 def test_facts_of_two_clusters_and_the_callers_settings_are_kept_apart(tmp_path: pathlib.Path) -> None:
