@@ -39,6 +39,9 @@ from components import (
     KarpenterArgs,
     KarpenterNodePool,
     KarpenterNodePoolArgs,
+    KubesprayCluster,
+    KubesprayClusterArgs,
+    KubesprayNode,
     NetworkReference,
     NodeClass,
     NvidiaContainerToolkit,
@@ -71,6 +74,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     EksCluster: "gpu-runners:index:EksCluster",
     EksNetwork: "gpu-runners:index:EksNetwork",
     Karpenter: "gpu-runners:index:Karpenter",
+    KubesprayCluster: "gpu-runners:index:KubesprayCluster",
     NvidiaContainerToolkit: "gpu-runners:index:NvidiaContainerToolkit",
     NvidiaDevicePlugin: "gpu-runners:index:NvidiaDevicePlugin",
     NvidiaGpuOperator: "gpu-runners:index:NvidiaGpuOperator",
@@ -83,7 +87,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 ON_AWS = {EksCluster, EksNetwork, Karpenter}
 """Those that need a provider of AWS too."""
 
-ON_HOSTS = {NvidiaContainerToolkit}
+ON_HOSTS = {KubesprayCluster, NvidiaContainerToolkit}
 """Those that need a provider of commands and no cluster."""
 
 ORG = "https://github.com/org"
@@ -141,6 +145,21 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "Karpenter with a token of its service account": (
         Karpenter,
         KarpenterArgs(**ON_EKS, identity=Irsa(provider_arn="arn", provider_url="https://oidc.example")),
+    ),
+    "KubesprayCluster": (
+        KubesprayCluster,
+        KubesprayClusterArgs(
+            cluster="bare-metal",
+            nodes=[
+                KubesprayNode(
+                    name="node-1",
+                    address="192.0.2.1",
+                    roles=["control_plane", "etcd", "worker"],
+                    host_keys=[HOST_KEY],
+                )
+            ],
+            login=SshLogin(user="ci", private_key="key"),
+        ),
     ),
     "NvidiaContainerToolkit": (
         NvidiaContainerToolkit,
@@ -413,8 +432,8 @@ def test_the_callers_options_are_the_components_alone(cls: type, args: object) -
     assert component.options == {"ignoreChanges": ["nothing"], "aliases": ["old"]}
     for child in children(plan):
         assert before not in child.depends_on
-        # The last is what pulumi-command's SDK says of every command.
-        own = {"customTimeouts", "deleteBeforeReplace", "replaceOnChanges"}
+        # pulumi-command's SDK says of every command what replaces it; the rest a component may say of its own accord.
+        own = {"customTimeouts", "deleteBeforeReplace", "replaceOnChanges", "deletedWith", "protect"}
         assert child.options.keys() <= own
         assert child.options.get("replaceOnChanges", ["triggers[*]"]) == ["triggers[*]"]
 
