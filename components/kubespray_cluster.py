@@ -12,14 +12,20 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
-from components import kubespray_driver, kubespray_install, kubespray_playbook, kubespray_steps
+from components import kubespray_driver, kubespray_folder, kubespray_install, kubespray_playbook, kubespray_steps
 from components.kubespray_args import KubesprayClusterArgs, KubesprayNode
 from components.kubespray_driver import FOLDER
 from components.kubespray_inventory import described, desired, server_url, ssh_host
 from components.kubespray_rules import violations
 from components.ssh import SshHost, connection, known_hosts, ssh_config
 
-MODULES: Sequence[ModuleType] = (kubespray_driver, kubespray_install, kubespray_playbook, kubespray_steps)
+MODULES: Sequence[ModuleType] = (
+    kubespray_driver,
+    kubespray_folder,
+    kubespray_install,
+    kubespray_playbook,
+    kubespray_steps,
+)
 """What runs kubespray, sent to where it runs."""
 
 BOOTSTRAP = """\
@@ -73,14 +79,14 @@ class KubesprayCluster(pulumi.ComponentResource):
         needs = [*args.needs, *nodes]
         credentials = self._credentials(name, cluster)
         needs += [credentials] if credentials else []
-        told = pulumi.Output.all(credentials.stdout if credentials else None).apply(
-            lambda word: converge_input(args, *word)
-        )
+        # A word of the secrets' own making, and no secret: a preview can show what else has changed.
+        word = pulumi.Output.unsecret(credentials.stdout) if credentials else pulumi.Output.from_input(None)
+        told = word.apply(lambda word: converge_input(args, word))
         self.ready = self._command(f"{name}-converge", create="converge", stdin=told, needs=needs)
         fetched = self._command(
             f"{name}-kubeconfig",
             create="kubeconfig",
-            stdin=cluster.stdout.apply(lambda identity: kubeconfig_input(args, identity)),
+            stdin=pulumi.Output.unsecret(cluster.stdout).apply(lambda identity: kubeconfig_input(args, identity)),
             needs=[self.ready],
             secret=True,
         )

@@ -102,12 +102,14 @@ class Reader:
 
 
 def message(result: str) -> str:
-    """What a failed task says, out of its result: at most a few hundred characters on one line."""
+    """What a failed task says, out of its result: at most 400 characters on one line."""
     with contextlib.suppress(ValueError):
         told = json.loads(result)
         said = [str(told[key]) for key in ("msg", "stderr", "reason") if isinstance(told, dict) and told.get(key)]
         result = "; ".join(said) or result
-    return " ".join(result.split())[:400]
+    line = " ".join(result.split())
+    # What ssh has to say comes last.
+    return line if len(line) <= 400 else f"{line[:190]} … {line[-200:]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,14 +175,15 @@ def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
     members, nodes = journal["members"], desired["nodes"]
     if not members:
         return whole("cluster.yml", nodes, list(nodes))
-    there = {name: node for name, node in (nodes | members).items() if name in members}
-    staying = {name: nodes.get(name, node) for name, node in there.items()}
+    # What is lost would hold up every run that is not limited.
+    going = {name: node for name, node in leaving(journal, desired).items() if name not in desired["lost"]}
     if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
         # Nodes that are still to come are no part of an upgrade: there is nothing on them to drain.
+        staying = {name: node for name, node in nodes.items() if name in members}
         extra = _drain(desired) | {"serial": desired["upgrade_serial"]}
-        return whole("upgrade-cluster.yml", staying, [name for name in staying if name in nodes], extra)
+        return whole("upgrade-cluster.yml", staying | going, list(staying), extra)
     changed = [name for name, node in nodes.items() if members.get(name) != node]
-    everyone = nodes | leaving(journal, desired)
+    everyone = nodes | going
     if journal["settings"] != settings or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
         more_etcd = any(ETCD in nodes[name]["roles"] and name not in members for name in nodes)
         # docs/operations/nodes.md at v2.31.0, "Adding an etcd node".

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.kubespray_args import Kubespray, KubesprayClusterArgs
-from components.kubespray_driver import NO_CLUSTER
+from components.kubespray_folder import NO_CLUSTER
 from components.kubespray_inventory import desired as wanted
 from components.kubespray_rules import grown, violations
 from components.kubespray_steps import Desired, Journal, Step, committed, next_step, numbers, refusals, removals

@@ -180,9 +180,24 @@ def test_state_and_logs_hold_no_secret_in_plain_text(stack: Stack) -> None:
     assert certificate not in text
 
 
+def test_a_preview_can_show_what_changes(stack: Stack) -> None:
+    """Secrets travel apart, so that the list of nodes is no secret."""
+    resources = json.loads(stack.pulumi("stack", "export"))["deployment"]["resources"]
+    (converge,) = (each for each in resources if each["urn"].endswith("::mi300-converge"))
+    assert "w-2" in json.loads(converge["inputs"]["stdin"])["desired"]["nodes"]
+
+
 def test_a_changed_secret_variable_is_one_run_for_all(stack: Stack) -> None:
     stack.up(password="another")
     assert stack.ran() == [("cluster.yml", "")]
+
+
+def test_what_is_protected_stays_whole(stack: Stack) -> None:
+    """A destroy that leaves protected resources out deletes every machine's resource, and removes none."""
+    stack.pulumi("destroy", "--yes", "--skip-preview", "--exclude-protected")
+    assert stack.ran() == []
+    stack.up()
+    assert stack.ran() == []
 
 
 def test_destroy_is_refused_and_then_resets_once(stack: Stack) -> None:
