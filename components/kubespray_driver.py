@@ -38,6 +38,9 @@ from components.kubespray_steps import (
 FOLDER = "CLUSTER_FOLDER"
 """Stands for the cluster's folder in files that are sent, until they are there."""
 
+SECRETS = "inventory/group_vars/all/secrets.yml"
+"""Variables that are secret, in the cluster's folder."""
+
 LAUNCHER = """\
 #!/bin/sh
 PYTHONPATH={folder}/driver PYTHONDONTWRITEBYTECODE=1 exec {venv}/bin/python -m components.kubespray_driver {folder} "$@"
@@ -63,7 +66,7 @@ def _last_words(log: pathlib.Path) -> str:
 
 def settings_of(folder: pathlib.Path, desired: Desired) -> str:
     """Digest of what holds for the whole cluster, secret variables included."""
-    secret = folder / "inventory" / "group_vars" / "all" / "secrets.yml"
+    secret = folder / SECRETS
     text = json.dumps(desired["variables"], sort_keys=True) + (secret.read_text() if secret.exists() else "")
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -97,10 +100,10 @@ def entrust(cluster: Cluster, told: Mapping[str, Any]) -> None:
         if told["identity_file"]:
             cluster.write("identity", told["identity_file"].rstrip("\n") + "\n")
         text = json.dumps(told["variables"], sort_keys=True, indent=1)
-        file = cluster.folder / "inventory" / "group_vars" / "all" / "secrets.yml"
+        file = cluster.folder / SECRETS
         journal = cluster.journal()
         if not journal["secrets"] or not file.exists() or file.read_text() != text:
-            cluster.write("inventory/group_vars/all/secrets.yml", text)
+            cluster.write(SECRETS, text)
             journal = journal | {"secrets": secrets.token_hex(8)}
             cluster.keep(journal)
     print(journal["secrets"])
@@ -118,7 +121,8 @@ def converge(cluster: Cluster, told: Mapping[str, Any]) -> None:
 
 
 def stage(cluster: Cluster, told: Mapping[str, Any]) -> None:
-    """Writes down what is wanted, for runs that are told nothing: removals and the reset."""
+    """Writes down what is wanted, for runs that are told nothing: removals and the reset. Secrets that nobody entrusts
+    any more are gone with it."""
     desired: Desired = told["desired"]
     cluster.write("desired.json", json.dumps(desired, indent=1))
     for group, variables in desired["variables"].items():
@@ -126,6 +130,9 @@ def stage(cluster: Cluster, told: Mapping[str, Any]) -> None:
     for file in sorted(cluster.folder.glob("inventory/group_vars/*/kubespray.yml")):
         if file.parent.name not in desired["variables"]:
             file.unlink()
+    if told["secrets"] is None:
+        for name in ("identity", SECRETS):
+            (cluster.folder / name).unlink(missing_ok=True)
     if told["ssh"]:
         stage_ssh(cluster, told["ssh"], {*desired["nodes"], *leaving(cluster.journal(), desired)})
 

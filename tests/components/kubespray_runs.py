@@ -44,6 +44,7 @@ class Runner:
     def __init__(self, args: KubesprayClusterArgs) -> None:
         self.args = args
         self.folder = pathlib.Path(folder_of(args))
+        self.entrusted: str | None = None
 
     def start(self, line: str, stdin: str = "", **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -70,12 +71,18 @@ class Runner:
     def begin(self, command: str, stdin: str = "") -> subprocess.Popen[str]:
         return self.start(f"{folder_of(self.args)}/run {command}", stdin)
 
+    def entrust(self, key: str | None = None, **variables: str) -> Outcome:
+        """Hands over what is secret."""
+        ended = self.call("entrust", json.dumps({"identity_file": key, "variables": variables}))
+        self.entrusted = ended.out.strip()
+        return ended
+
     def call(self, command: str, stdin: str = "") -> Outcome:
         return self.ended(self.begin(command, stdin))
 
     def converge_begun(self, **changes: Any) -> subprocess.Popen[str]:
         self.args = dataclasses.replace(self.args, **changes)
-        return self.begin("converge", converge_input(self.args, None))
+        return self.begin("converge", converge_input(self.args, self.entrusted))
 
     def converge(self, **changes: Any) -> Outcome:
         """A `pulumi up` with changed arguments, without its deletions."""

@@ -142,18 +142,19 @@ def test_the_kubeconfig_stays_until_another_is_asked_for(cluster: Runner, new: M
 
 
 def test_secrets_are_kept_apart_and_told_nobody(cluster: Runner, new: MakeNode) -> None:
-    told = {"identity_file": "KEY", "variables": {"registry_password": "hunter2"}}
-    first, again = cluster.call("entrust", json.dumps(told)), cluster.call("entrust", json.dumps(told))
+    first, again = (cluster.entrust("KEY", registry_password="hunter2") for _ in range(2))
     assert first.out == again.out
     assert (cluster.folder / "identity").stat().st_mode & 0o777 == 0o600
-    told["variables"] = {"registry_password": "hunter3"}
-    assert cluster.call("entrust", json.dumps(told)).out != first.out
+    assert cluster.entrust("KEY", registry_password="hunter3").out != first.out
     assert cluster.converge().code == 0
     assert cluster.playbooks() == [("cluster.yml", "")]
     logs = "".join(log.read_text() for log in (cluster.folder / "logs").iterdir())
     assert "hunter" not in logs + first.out + first.err + (cluster.folder / "journal.json").read_text()
-    told["variables"] = {}
-    cluster.call("entrust", json.dumps(told))
+    # Without secrets there is nothing to entrust, and what was entrusted before is forgotten.
+    cluster.entrusted = None
+    assert cluster.converge().code == 0
+    assert not (cluster.folder / "identity").exists()
+    assert "hunter" not in "".join(file.read_text() for file in cluster.folder.rglob("*.yml"))
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ def test_reset_forgets_the_cluster_and_its_secrets(tmp_path: pathlib.Path) -> No
     assert runner.call("reset").code == 0
     assert runner.calls() == []
     assert runner.call("enroll").out not in ("", identity)
-    runner.call("entrust", json.dumps({"identity_file": "KEY", "variables": {}}))
+    runner.entrust("KEY")
     assert runner.converge().code == 0
     assert runner.call("reset").code == 0
     assert runner.playbooks() == [("cluster.yml", ""), ("reset.yml", "")]

@@ -41,7 +41,7 @@ def runner(hosts: Hosts, folder: pathlib.Path, workers: int) -> Runner:
     )
     assert made.install().code == 0
     assert made.call("enroll").code == 0
-    assert made.call("entrust", json.dumps({"identity_file": hosts.private_key, "variables": {}})).code == 0
+    assert made.entrust(hosts.private_key).code == 0
     return made
 
 
