@@ -16,6 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.components.kubespray_runs import STAND_IN
+from tests.hosts.fixtures import host_layer, hosts
+from tests.hosts.namespaces import Hosts
+
+__all__ = ["host_layer", "hosts"]
+
 ROOT = pathlib.Path(__file__).parents[2]
 PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-command")
 MISSING = [name for name in PLUGINS if shutil.which(name) is None]
@@ -28,22 +34,27 @@ pytestmark = [
 SECRET = "correct-horse-battery"
 
 PROGRAM = """
-import json, pathlib
+import dataclasses, json, pathlib
 import pulumi
 from pulumi_command import Provider
-from components.kubespray_args import KubesprayClusterArgs
+from components import KubesprayClusterArgs, KubesprayRunner, SshHost, SshLogin
 from components.kubespray_cluster import KubesprayCluster
 from tests.components.kubespray_runs import HERE, local_node
 
 here = pathlib.Path(__file__).parent
 told = json.loads((here / "told.json").read_text())
 nodes = [local_node(here / "hosts", name, *roles) for name, roles in told.pop("nodes").items()]
+runner = told.pop("runner", None)
+if runner:
+    login = SshLogin(user=runner["user"], private_key=runner["key"])
+    host = SshHost(name="bastion", address=runner["address"], host_keys=[runner["host_key"]])
+    told["runner"] = KubesprayRunner(host=host, login=login)
 cluster = KubesprayCluster(
     "mi300",
     KubesprayClusterArgs(
         cluster="mi300",
-        directory=str(here / "runner"),
-        kubespray=HERE,
+        directory="~/.kubespray" if runner else str(here / "runner"),
+        kubespray=dataclasses.replace(HERE, folder="/opt/kubespray") if runner else HERE,
         nodes=nodes,
         secret_variables={"registry_password": pulumi.Output.secret(told.pop("password"))},
         **told,
@@ -209,3 +220,34 @@ def test_destroy_is_refused_and_then_resets_once(stack: Stack) -> None:
     assert stack.ran() == [("reset.yml", "")]
     assert not (stack.folder / "hosts/cp-1/etc/kubernetes").exists()
     assert not (stack.folder / "runner/mi300/journal.json").exists()
+
+
+def test_a_bastion_runs_kubespray(hosts: Hosts, tmp_path: pathlib.Path) -> None:
+    """By SSH, in the home of the user there; nothing of it is on the machine that runs Pulumi."""
+    bastion = hosts.start("bastion")
+    folder = tmp_path / "stack"
+    folder.mkdir()
+    stack = Stack(folder)
+    stack.told["runner"] = {
+        "user": hosts.login.user,
+        "key": hosts.private_key,
+        "address": bastion.address,
+        "host_key": bastion.host_key,
+    }
+    shutil.copytree(STAND_IN, bastion.path("/opt/kubespray"))
+    # The cluster's hosts are folders on it, and its Python is this machine's, which may be root's alone.
+    bastion.run("install", "-d", "-m", "777", str(folder))
+    bastion.run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
+    bastion.run("chmod", "a+x", *(str(folder) for folder in pathlib.Path(sys.executable).resolve().parents))
+    stack.up()
+    home = bastion.path(f"/home/{hosts.login.user}/.kubespray/mi300")
+    assert json.loads((home / "journal.json").read_text())["members"].keys() == NODES.keys()
+    assert home.stat().st_mode & 0o077 == 0
+    assert stack.previewed() == {}
+    assert "server: https://127.0.0.1:6443" in stack.kubeconfig()
+    assert not (folder / "hosts").exists()
+    exported = stack.pulumi("stack", "export")
+    assert hosts.private_key.splitlines()[1] not in exported
+    stack.up(protect=False)
+    stack.pulumi("destroy", "--yes", "--skip-preview")
+    assert not (home / "journal.json").exists()
