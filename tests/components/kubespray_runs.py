@@ -54,6 +54,7 @@ class Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         assert process.stdin
         process.stdin.write(stdin)

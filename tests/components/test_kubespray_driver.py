@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -198,7 +199,7 @@ def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
     waiting = marker(root, "killed-1", "waits")
     process = cluster.converge_begun(nodes=more)
     assert seen_within(60, lambda: under_way(cluster, "scale", "Install what takes time"))
-    process.send_signal(signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     second = cluster.converge_begun()
     time.sleep(2)
@@ -217,7 +218,7 @@ def test_ended_by_a_signal_the_playbook_ends_too(cluster: Runner, new: MakeNode,
     waiting = marker(root, "ended-1", "waits")
     process = cluster.converge_begun(nodes=more)
     assert seen_within(60, lambda: under_way(cluster, "scale", "Install what takes time"))
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     assert cluster.ended(process).code != 0
     ended = cluster.call("enroll")
     assert ended.code == 0
