@@ -9,7 +9,7 @@ from pathlib import Path
 
 REGION = "us-east-1"
 """Whose list prices they are, whatever the region of the stack: the only region whose prices Karpenter is delivered
-with. Elsewhere most types cost 5 to 30 % more, in about the same proportions."""
+with. Elsewhere most types cost more."""
 
 _FILE = "zz_generated.pricing_aws.go"
 _PRICE = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)": ([0-9.]+)')

@@ -20,6 +20,7 @@ VERSION = re.compile(r"(?<![\w.])v?[0-9]+\.[0-9]+\.[0-9]+(?!\.?[0-9])")
 
 EXAMPLES = {
     ("stacks/value_types.py", "an exact version such as 0.14.2"),
+    ("components/kubespray_rules.py", "; a tag such as v2.31.0 is allowed; name one"),
     ("components/eks_cluster_rules.py", "; an exact version is allowed; write it as 'v1.20.4-eksbuild.2'"),
 }
 """Texts that show what a version looks like."""
