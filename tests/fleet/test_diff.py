@@ -25,7 +25,7 @@ MINOR = ARC_VERSION.rpartition(".")[0]
 
 GOLDEN = ROOT / "tests/golden/diff"
 
-MI300, CONDUCTOR = "Pulumi.mi300.yaml", "stacks/conductor.py"
+MI300, CONDUCTOR, RUNNERS = "Pulumi.mi300.yaml", "stacks/conductor.py", "stacks/runners.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ def deprecated(until: str, use: str = "") -> Edit:
 RENAME: Edit = (MI300, "    linux-mi300-gpu-2:\n", "    linux-mi300-2-gpu:\n")
 SANTA_CLARA = "          santa-clara-1: {address: 198.51.100.21}\n"
 SECRET = "  gpu-runners:test-cluster-privateKey: {secure: v1:first}\n"
-PREFIXED: Edit = (CONDUCTOR, "RunnerScaleSet(label, args, opts)", 'RunnerScaleSet(f"set-{label}", args, opts)')
+PREFIXED: Edit = (RUNNERS, "RunnerScaleSet(label, args, opts)", 'RunnerScaleSet(f"set-{label}", args, opts)')
 ALIASED: Edit = (
-    CONDUCTOR,
+    RUNNERS,
     "RunnerScaleSet(label, args, opts)",
     'RunnerScaleSet(f"set-{label}", args, pulumi.ResourceOptions.merge('
     "opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=label)])))",
@@ -275,7 +275,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:",),
     ),
     "a-program-that-fails": PullRequest(
-        edits=((CONDUCTOR, "    provider = cluster_provider(settings.cluster)\n", "    provider = {}['x']\n"),),
+        edits=((CONDUCTOR, "cluster_provider(settings.cluster)", "{}['x']"),),
         code=2,
         headline="cannot say",
         says=("Pulumi.mi300.yaml: conductor.py:", ": KeyError: 'x'"),
