@@ -17,7 +17,7 @@ down: $(INSTALLED)  ## end it
 
 test: $(INSTALLED)  ## run every test
 	@$(VENV)/bin/gpufleet sandbox build
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 bench: $(INSTALLED)  ## measure what should be fast, side by side
 	@$(VENV)/bin/python -m tests.bench

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import preview, sandbox, workflows
+from tests.bench import preview, sandbox, sharing, workflows
 
-PARTS = {"preview": preview.measure, "sandbox": sandbox.measure, "workflows": workflows.measure}
+PARTS = {
+    "preview": preview.measure,
+    "sandbox": sandbox.measure,
+    "sharing": sharing.measure,
+    "workflows": workflows.measure,
+}
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from tests.conftest import ROOT, Gpufleet
 VERSION = re.compile(r"(?<![\w.])v?[0-9]+\.[0-9]+\.[0-9]+(?!\.?[0-9])")
 """Three numbers; four are an address."""
 
+
 def fixed() -> set[tuple[str, str]]:
     """Places and names of every pin."""
     return {(pin.place, pin.name) for pin in pins.pins().pins}

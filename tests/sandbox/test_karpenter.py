@@ -3,113 +3,50 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
 
-from fleet.plan import Plan
-from sandbox import daemons, objects, state
-from sandbox.aws import build, observation, prices
-from sandbox.aws.cloud import Cloud, cloud_of
+from sandbox import daemons, objects
+from sandbox.aws import build
 from sandbox.binaries import Binaries
 from sandbox.control_plane import ControlPlane
-from sandbox.lifecycle import own_objects
-from sandbox.state import NodeState, State
+from sandbox.state import State
 from tests.node_pools import GPU
 from tests.sandbox import document_004
 from tests.sandbox.document_004 import PODS_OF_A_NODE, workload
+from tests.sandbox.karpenter_sandbox import KarpenterSandbox, cost, running
 
 pytestmark = pytest.mark.slow
 
 GPU_RESOURCE = "nvidia.com/gpu"
-OWNER = "document-004"
-# Half a minute for an instance, as long as Karpenter needs to make up its mind, and a machine that is busy.
-PATIENCE = 240.0
 
 
-@dataclass(frozen=True)
-class Sandbox:
-    """A cluster with a cloud of its own."""
-
-    control_plane: ControlPlane
-    build: Path
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.control_plane.kubeconfig
-
-    def up(self, plan: Plan, *workloads: dict[str, Any]) -> objects.Applied:
-        """The plan and nothing but these workloads."""
-        self.control_plane.up()
-        cloud: Cloud = cloud_of(plan, self.control_plane, self.build)
-        objects.apply(self.kubeconfig, cloud.definitions(), OWNER)
-        cloud.start()
-        wanted = [*cloud.definitions(), *cloud.played_objects(), *own_objects(plan), *workloads]
-        objects.prune(self.kubeconfig, {objects.identity(each) for each in wanted}, OWNER)
-        return objects.apply(self.kubeconfig, wanted, OWNER)
-
-    def state(self) -> State:
-        look = functools.partial(observation.with_karpenter, prices=prices.on_demand(self.build))
-        return state.observe(self.kubeconfig, look)
-
-    def wait(self, until: Callable[[State], object], patience: float = PATIENCE) -> State:
-        """The first state of which it is true."""
-        deadline = time.monotonic() + patience
-        while not until(now := self.state()):
-            assert time.monotonic() < deadline, now
-            time.sleep(0.5)
-        return now
-
-    def claims(self) -> list[dict[str, Any]]:
-        return objects.listed(self.kubeconfig, ("karpenter.sh/v1", "NodeClaim"))[0]
-
-    def bought(self) -> set[str]:
-        """Names of all instances that were ever started, by Karpenter's own log."""
-        lines = (self.control_plane.directory / "karpenter.log").read_text().splitlines()
-        entries = [json.loads(line) for line in lines if '"launched nodeclaim"' in line]
-        return {entry["NodeClaim"]["name"] for entry in entries}
-
-
-def made(name: str, built: Binaries, factory: pytest.TempPathFactory) -> Sandbox:
+def made(name: str, built: Binaries, factory: pytest.TempPathFactory) -> KarpenterSandbox:
     control_plane = ControlPlane(name, factory.mktemp("state") / "gpufleet" / name, built)
-    return Sandbox(control_plane, build.find())
+    return KarpenterSandbox(control_plane, build.find())
 
 
 @pytest.fixture(scope="module")
-def sandbox(built: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def sandbox(built: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KarpenterSandbox]:
     """Shared by the tests below, in their order: starting instances takes its time."""
     shared = made("karpenter", built, tmp_path_factory)
     yield shared
     shared.control_plane.down()
 
 
-def running(count: int) -> Callable[[State], bool]:
-    """Whether so many pods of the workload run, none waits and nothing is about to come."""
-
-    def reached(now: State) -> bool:
-        assert now.cloud
-        pods = now.cloud.deployments.get("gpu")
-        return pods is not None and (pods.running, pods.pending, now.cloud.starting) == (count, 0, 0)
-
-    return reached
-
-
 ONE_NODE = dataclasses.replace(GPU, limits={"cpu": "8", GPU_RESOURCE: "100"})
 """A pool that may have one node of the smallest type."""
 
 
-def test_ten_pods_on_a_shared_gpu_are_one_node(sandbox: Sandbox) -> None:
+def test_ten_pods_on_a_shared_gpu_are_one_node(sandbox: KarpenterSandbox) -> None:
     sandbox.up(document_004.plan(gpu=ONE_NODE), workload(PODS_OF_A_NODE))
     now = sandbox.wait(running(PODS_OF_A_NODE))
     (node,) = now.nodes
@@ -118,7 +55,7 @@ def test_ten_pods_on_a_shared_gpu_are_one_node(sandbox: Sandbox) -> None:
     assert len(sandbox.bought()) == 1
 
 
-def test_a_node_has_what_karpenter_worked_out_for_its_class(sandbox: Sandbox) -> None:
+def test_a_node_has_what_karpenter_worked_out_for_its_class(sandbox: KarpenterSandbox) -> None:
     """The component's root volume, not the 20Gi of a node class without settings."""
     (claim,) = sandbox.claims()
     (node,) = objects.listed(sandbox.kubeconfig, ("v1", "Node"))[0]
@@ -128,7 +65,7 @@ def test_a_node_has_what_karpenter_worked_out_for_its_class(sandbox: Sandbox) ->
     assert claim["status"]["capacity"]["ephemeral-storage"] == "200Gi"
 
 
-def test_a_second_up_changes_nothing(sandbox: Sandbox) -> None:
+def test_a_second_up_changes_nothing(sandbox: KarpenterSandbox) -> None:
     before = daemons.alive(sandbox.control_plane)
     pids = sandbox.control_plane.pids()
     applied = sandbox.up(document_004.plan(gpu=ONE_NODE), workload(PODS_OF_A_NODE))
@@ -137,7 +74,7 @@ def test_a_second_up_changes_nothing(sandbox: Sandbox) -> None:
     assert sandbox.control_plane.pids() == pids
 
 
-def test_everything_listens_on_loopback_only(sandbox: Sandbox) -> None:
+def test_everything_listens_on_loopback_only(sandbox: KarpenterSandbox) -> None:
     directory = sandbox.control_plane.directory / "daemons"
     found: dict[str, set[str]] = {}
     for pid, name in daemons.processes.started_from(directory).items():
@@ -154,7 +91,7 @@ def test_everything_listens_on_loopback_only(sandbox: Sandbox) -> None:
     assert found == {"aws": {"0100007F"}, "karpenter": {"0100007F"}, "kubelets": set()}
 
 
-def test_beyond_the_limits_karpenter_says_so_itself(sandbox: Sandbox) -> None:
+def test_beyond_the_limits_karpenter_says_so_itself(sandbox: KarpenterSandbox) -> None:
     sandbox.up(document_004.plan(gpu=ONE_NODE), workload(PODS_OF_A_NODE + 1))
 
     def refused(now: State) -> bool:
@@ -167,7 +104,7 @@ def test_beyond_the_limits_karpenter_says_so_itself(sandbox: Sandbox) -> None:
     assert now.cloud.deployments["gpu"].pending == 1
 
 
-def test_after_a_crash_the_node_stays(sandbox: Sandbox) -> None:
+def test_after_a_crash_the_node_stays(sandbox: KarpenterSandbox) -> None:
     for pid in daemons.processes.started_from(sandbox.control_plane.directory / "daemons"):
         os.kill(pid, signal.SIGKILL)
     (before,) = sandbox.claims()
@@ -181,7 +118,7 @@ def test_after_a_crash_the_node_stays(sandbox: Sandbox) -> None:
     assert [each["status"] for each in drifted] in ([], ["False"])
 
 
-def test_a_spot_interruption_replaces_the_node(sandbox: Sandbox) -> None:
+def test_a_spot_interruption_replaces_the_node(sandbox: KarpenterSandbox) -> None:
     """The queue is the one that the program makes, and Karpenter reads it."""
     (claim,) = sandbox.claims()
     assert claim["metadata"]["labels"]["karpenter.sh/capacity-type"] == "spot"
@@ -210,12 +147,12 @@ def test_a_spot_interruption_replaces_the_node(sandbox: Sandbox) -> None:
     assert len(sandbox.claims()) == 1
 
 
-def test_with_the_last_pod_the_last_node_goes(sandbox: Sandbox) -> None:
+def test_with_the_last_pod_the_last_node_goes(sandbox: KarpenterSandbox) -> None:
     sandbox.up(document_004.plan(gpu=ONE_NODE))
     sandbox.wait(lambda now: not now.nodes and not sandbox.claims())
 
 
-def test_without_the_plugin_a_node_never_has_gpus(sandbox: Sandbox) -> None:
+def test_without_the_plugin_a_node_never_has_gpus(sandbox: KarpenterSandbox) -> None:
     sandbox.up(document_004.plan(gpu=ONE_NODE, plugin=False), workload(1))
     now = sandbox.wait(lambda now: now.nodes and now.nodes[0].ready)
     time.sleep(10)
@@ -230,7 +167,7 @@ def test_without_the_plugin_a_node_never_has_gpus(sandbox: Sandbox) -> None:
     sandbox.wait(running(1))
 
 
-def test_down_leaves_no_process(sandbox: Sandbox) -> None:
+def test_down_leaves_no_process(sandbox: KarpenterSandbox) -> None:
     assert daemons.alive(sandbox.control_plane)
     sandbox.control_plane.down()
     assert daemons.processes.started_from(sandbox.control_plane.directory) == {}
@@ -249,9 +186,3 @@ def test_without_the_overlay_every_pod_is_a_node(built: Binaries, tmp_path_facto
         assert cost(apart, now.nodes) > 5
     finally:
         apart.control_plane.down()
-
-
-def cost(sandbox: Sandbox, nodes: tuple[NodeState, ...]) -> Decimal:
-    """US dollars per hour."""
-    known = prices.on_demand(sandbox.build)
-    return sum((Decimal(str(known[node.labels["node.kubernetes.io/instance-type"]])) for node in nodes), Decimal())

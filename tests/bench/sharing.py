@@ -1,0 +1,43 @@
+"""What it is worth that Karpenter knows of shared GPUs: document 004's ten pods of one GPU each, with and without."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import tempfile
+
+from rich.console import Console
+from rich.table import Table
+
+from sandbox import binaries
+from sandbox.aws import build, prices
+from sandbox.control_plane import ControlPlane
+from tests.node_pools import GPU
+from tests.sandbox import document_004
+from tests.sandbox.document_004 import PODS_OF_A_NODE, workload
+from tests.sandbox.karpenter_sandbox import KarpenterSandbox, running
+
+
+def measure() -> None:
+    """Prints what Karpenter buys, and for how much an hour. Builds it first when it is not there."""
+    there, karpenter = binaries.find(), build.find()
+    known = prices.on_demand(karpenter)
+    table = Table(
+        "NodeOverlay", "nodes", "instance types", f"$/h ({prices.REGION})", title="ten pods of one GPU each", box=None
+    )
+    unlimited = dataclasses.replace(GPU, limits={"nvidia.com/gpu": "100"})
+    with tempfile.TemporaryDirectory() as folder:
+        for overlay in (False, True):
+            name = f"overlay-{overlay}".lower()
+            apart = KarpenterSandbox(ControlPlane(name, pathlib.Path(folder, "gpufleet", name), there), karpenter)
+            try:
+                apart.up(document_004.plan(overlay=overlay, gpu=unlimited), workload(PODS_OF_A_NODE))
+                apart.wait(running(PODS_OF_A_NODE))
+                types = collections.Counter(apart.types_bought().values())
+            finally:
+                apart.control_plane.down()
+            total = sum(number * known[kind] for kind, number in types.items())
+            kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
+            table.add_row("on" if overlay else "off", str(sum(types.values())), kinds, f"{total:.2f}")
+    Console(highlight=False).print(table)
