@@ -13,6 +13,7 @@ import yaml
 from stacks import load
 from stacks.fault import InvalidSettings
 from stacks.schema import settings_table
+from stacks.stack_file import stack_files, stack_name
 from tests.conftest import ROOT, Generated, Gpufleet, MakeProject, Outcome
 from tests.recording import recorded
 
@@ -134,7 +135,8 @@ OUTPUT = re.compile(
 @pytest.mark.generated
 def test_output_is_what_the_commands_print(project: MakeProject, gpufleet: Gpufleet, generated: Generated) -> None:
     committed = (ROOT / "Pulumi.mi300.yaml").read_text()
-    root = project({"mi300": committed})
+    others = {stack_name(file): file.read_text() for file in stack_files(ROOT)}
+    root = project({**others, "mi300": committed})
 
     def ran(block: re.Match[str]) -> str:
         text = committed
