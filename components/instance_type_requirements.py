@@ -3,6 +3,7 @@ kubernetes-sigs/karpenter at v1.14.1)."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,13 +114,18 @@ def matching(
     zones, every zone counts. `reserved` says that there are capacity reservations: of which types is not known here, so
     capacity type `reserved` matches all.
     """
-    zones = frozenset(zones)
     wanted = {key: each for key, each in intersected(requirements).items() if key in LABELS}
     if reserved and CAPACITY_TYPE in wanted and wanted[CAPACITY_TYPE].has("reserved"):
         del wanted[CAPACITY_TYPE]
-    return [
+    return [*_matching(frozenset(wanted.items()), frozenset(zones))]
+
+
+# A pool is asked for its types by each rule about it, and for each of its runners.
+@functools.lru_cache(maxsize=256)
+def _matching(wanted: frozenset[tuple[str, Allowed]], zones: frozenset[str]) -> tuple[InstanceType, ...]:
+    return tuple(
         instance_type
         for instance_type in instance_types().values()
-        if all(each.takes(label(instance_type, key, zones)) for key, each in wanted.items())
+        if all(each.takes(label(instance_type, key, zones)) for key, each in wanted)
         and (not zones or offered(instance_type, zones))
-    ]
+    )
