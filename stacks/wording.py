@@ -38,6 +38,8 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
     got, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "missing":
         return f"is missing; {_choices(schema)}" if _options(schema) else f"is missing; add it: {_meaning(schema)}"
+    if kind == "too_short" and got:
+        return f"has {len(got)} {'entry' if len(got) == 1 else 'entries'}; at least {context['min_length']} are needed"
     if kind in _EMPTY:
         return f"is empty; {_EMPTY[kind]}"
     if got is None:
@@ -63,7 +65,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
             return f"{shown} is not possible; {hint}{_choices(schema)}"
         case "too_long":
             return f"has {len(got)} entries; at most {context['max_length']} is allowed"
-        case "toleration":
+        case "toleration" | "sharing" | "budget":
             return detail["msg"]
         case _ if kind in _WANTED:
             return f"{shown} is not {_WANTED[kind][0]}; {_wanted(kind, schema)}"
