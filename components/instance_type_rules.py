@@ -100,12 +100,17 @@ def _not_offered(args: KarpenterNodePoolArgs) -> Fault:
 
 
 def _where(named: Iterable[InstanceType], args: KarpenterNodePoolArgs) -> str:
-    """Zones of the pool's own region, or else the regions."""
+    """Zones of the pool's own region, or else three regions, its neighbours first, and how many more."""
     zones = frozenset[str]().union(*map(zones_of, named))
     own = {region_of(zone) for zone in args.zones}
-    return ", ".join(sorted(zone for zone in zones if region_of(zone) in own)) or ", ".join(
-        sorted({region_of(zone) for zone in zones})
+    if near := sorted(zone for zone in zones if region_of(zone) in own):
+        return ", ".join(near)
+    continents = {region.partition("-")[0] for region in own}
+    regions = sorted(
+        {region_of(zone) for zone in zones}, key=lambda each: (each.partition("-")[0] not in continents, each)
     )
+    more = len(regions) - 3
+    return ", ".join(regions[:3]) + (f" and {more} more regions" if more > 0 else "")
 
 
 def _named(args: KarpenterNodePoolArgs, key: str) -> list[Requirement]:
