@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from components.ec2_instance_types import Devices
 from components.gpu_sharing import GPU
 from components.karpenter_policies import Partition
 from components.karpenter_versions import KARPENTER_VERSION
@@ -43,6 +42,15 @@ ResourceId = Annotated[
     str, Text(r"[a-z]+-[0-9a-f]{8,17}", 64, "the id of an AWS resource, such as vpc-0123456789abcdef0")
 ]
 Span = Annotated[str, Text(r"([0-9]+[hms])+", 32, "a span of time such as 30s, 90m or 24h")]
+HoursMinutes = Annotated[str, Text(r"[0-9]+h([0-9]+m)?|[0-9]+m", 16, "hours and minutes such as 8h, 30m or 1h30m")]
+Schedule = Annotated[
+    str,
+    Text(
+        r"@(annually|yearly|monthly|weekly|daily|midnight|hourly)|[!-~]+( [!-~]+){4}",
+        128,
+        "a schedule: five fields of cron such as '0 8 * * 1-5', or @daily and the like",
+    ),
+]
 SpanOrNever = Annotated[str, Text(r"([0-9]+[hms])+|Never", 32, "a span of time such as 30s or 24h, or Never")]
 InstanceType = Annotated[str, Text(r"[a-z0-9-]+\.[a-z0-9-]+", 32, "an instance type such as m6i.large")]
 Word = Annotated[
@@ -123,6 +131,10 @@ class Instances(Model):
     """Hypervisor. The device plugins and EBS's limits are those of `nitro`."""
     architecture: Literal["amd64", "arm64"] = "amd64"
     """Architecture. Images of runners are of one: without this, Karpenter buys whichever is cheaper."""
+    gpu_counts: tuple[Annotated[int, Field(strict=True, ge=1, le=64)], ...] | None = None
+    """How many GPUs its types have, every count that occurs; none for types without. Left out, a table of EC2's types
+    says so. For types that are newer than that table, or newly offered in a zone: the table is not held against the
+    pool then, nor is what runners ask for beside GPUs."""
 
 
 class PoolRequirement(Model):
@@ -194,10 +206,22 @@ class Budget(Model):
     """A number, or a percentage of the pool; `"0"` forbids it."""
     reasons: tuple[DisruptionReason, ...] = ()
     """Why nodes are taken away; left out, every reason."""
-    schedule: Filled | None = None
+    schedule: Schedule | None = None
     """When it begins to hold, as cron writes it, in UTC. Needs a duration."""
-    duration: Span | None = None
+    duration: HoursMinutes | None = None
     """How long it holds, in hours and minutes. Needs a schedule."""
+
+    @model_validator(mode="after")
+    def schedule_and_duration_go_together(self) -> Budget:
+        """What Karpenter refuses otherwise."""
+        if (self.schedule is None) != (self.duration is None):
+            got, missing = ("schedule", "duration") if self.duration is None else ("duration", "schedule")
+            raise PydanticCustomError(
+                "budget",
+                "has a {got} and no {missing}; add the {missing}, or remove both",
+                {"got": got, "missing": missing},
+            )
+        return self
 
 
 class PoolDisruption(Model):
@@ -207,7 +231,7 @@ class PoolDisruption(Model):
     """Which nodes are taken away. Karpenter's own default, `WhenEmptyOrUnderutilized`, evicts what runs on them."""
     consolidate_after: SpanOrNever = "30s"
     """How long a node is left alone after a pod came or went."""
-    budgets: tuple[Budget, ...] = ()
+    budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = ()
     """How many at once; left out, a tenth of the pool."""
 
 
@@ -396,19 +420,22 @@ class EksSettings(Settings):
 
     def accelerator_name(self, runner: Runner) -> str:
         """What its GPUs are, for people: `NVIDIA A10G or T4, shared by 10`."""
-        shares = self.shares(self.pool_name(runner))
-        names = " or ".join(dict.fromkeys(f"{gpus.manufacturer} {gpus.name}" for gpus in self._gpus(runner)))
+        # Imported here, as below: it reads these settings.
+        from stacks.node_pools import gpus_of
+
+        pool = self.pool_name(runner)
+        shares, gpus = self.shares(pool), gpus_of(pool, self.cluster)
+        # Of types that the table does not know, Karpenter's images are for one maker.
+        names = " or ".join(dict.fromkeys(f"{each.manufacturer} {each.name}" for each in gpus)) or "NVIDIA"
         return f"{names}, shared by {shares}" if shares > 1 else names
 
     def devices_of_a_node(self, runner: Runner) -> int:
         """Most GPUs, as pods ask for them, that a node of its pool has."""
-        return max((gpus.number for gpus in self._gpus(runner)), default=0) * self.shares(self.pool_name(runner))
+        from components.node_pool_fit import gpu_counts
+        from stacks.node_pools import node_pool_args
 
-    def _gpus(self, runner: Runner) -> list[Devices]:
-        # Imported here: it reads these settings.
-        from stacks.node_pools import gpus_of
-
-        return gpus_of(self.pool_name(runner), self.cluster)
+        pool = self.pool_name(runner)
+        return max(gpu_counts(node_pool_args(pool, self.cluster)), default=0) * self.shares(pool)
 
     def devices_of_pool(self, pool: str) -> int | None:
         """GPUs, as pods ask for them, of all nodes that the pool may have; None without a limit."""

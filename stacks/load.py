@@ -144,10 +144,18 @@ def _shared_labels(settings: Settings, file: StackFile) -> Iterator[Fault]:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
+_SECTIONS_OF = {"devicePlugin": "bareMetal", "nvidiaPlugin": "eks"}
+"""Sections that one kind of cluster has."""
+
+
 def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: StackFile) -> Iterator[Fault]:
     """Configuration keys that are no settings."""
     for key in values.keys() - sections:
-        if key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
+        if key in _SECTIONS_OF:
+            message = (
+                f"belongs to clusters of kind {_SECTIONS_OF[key]}, and this is none; remove it, or correct the kind"
+            )
+        elif key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
             message = f"is a secret in plain text; revoke it, then: pulumi config set --secret {key}"
         else:
             message = f"unknown key; {nearest(key, sections)}"
@@ -194,7 +202,7 @@ _CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "addons": {},
             "nodePools": {},
         },
-        {"instances": {}, "limits": {}, "amis": [{"alias": "al2023@v20260512"}]},
+        {"instances": {"gpuCounts": []}, "limits": {}, "amis": [{"alias": "al2023@v20260512"}]},
     ),
 }
 """By kind, a cluster and a pool that stand in for those that have mistakes."""

@@ -46,8 +46,9 @@ def node_pool_args(name: str, cluster: EksCluster, needs: Sequence[pulumi.Resour
         disruption=disruption(pool),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
+        gpu_counts=pool.instances.gpu_counts,
         sharing=sharing,
-        zones=pool.zones or zones(cluster),
+        zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
         needs=needs,
     )
 

@@ -23,15 +23,15 @@ def broken(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Brea
     placed = {label: runner for label, runner in settings.runners.items() if _is_placed(settings, runner, withheld)}
     sure = settings.model_copy(update={"runners": placed})
     yield from taints_are_tolerated(sure)
-    yield from _of_its_kind(settings, sure)
+    yield from _of_its_kind(settings, sure, withheld)
 
 
-def _of_its_kind(settings: Settings, placed: Settings) -> Iterator[Breach]:
+def _of_its_kind(settings: Settings, placed: Settings, withheld: Collection[Path]) -> Iterator[Breach]:
     """Rules of the kind of cluster. Only those that are asked are imported."""
     if settings.cluster.kind == "eks":
         from stacks import eks_rules
 
-        return eks_rules.broken(cast(Any, settings), cast(Any, placed))
+        return eks_rules.broken(cast(Any, settings), cast(Any, placed), withheld)
     from stacks import bare_metal_rules
 
     return bare_metal_rules.broken(cast(Any, settings), cast(Any, placed))
