@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from components.eks_cluster_rules import cluster_violations
 from components.eks_network_args import NetworkReference
@@ -13,8 +13,9 @@ from components.karpenter_versions import kubernetes_refusal
 from components.node_pool_fit import fit, gpu_counts
 from components.node_pool_rules import violations
 from components.nvidia_device_plugin import GPU_LABEL
+from stacks import quantity
 from stacks.eks_cluster import cluster_args, network_args
-from stacks.eks_settings import EksSettings
+from stacks.eks_settings import EksSettings, SmokeWorkload
 from stacks.eks_wording import cluster_breach, network_breach, pool_breach
 from stacks.fault import Breach, Path, listed
 from stacks.node_pools import node_pool_args, zones
@@ -32,14 +33,21 @@ def broken(settings: EksSettings, placed: EksSettings, withheld: Collection[Path
     """
     if any(("cluster", each) in withheld for each in NEEDED):
         return
-    smoke = settings.cluster.smoke_workload
-    if smoke and ("cluster", "nodePools", smoke.pool) in withheld:
-        cluster = settings.cluster.model_copy(update={"smoke_workload": None})
-        settings = settings.model_copy(update={"cluster": cluster})
-    for rule in RULES:
-        yield from rule(settings)
+    breaches = [breach for rule in RULES for breach in rule(settings)]
+    yield from breaches
+    doubtful = {entry[2] for entry in withheld if entry[:2] == _POOLS and len(entry) > 2}
+    doubtful |= {path[2] for path, _ in breaches if path[:2] == _POOLS and path[3] in _WHAT_IS_BOUGHT}
+    sure = {label: runner for label, runner in placed.runners.items() if placed.pool_name(runner) not in doubtful}
     for rule in RUNNER_RULES:
-        yield from rule(placed)
+        yield from rule(placed.model_copy(update={"runners": sure}))
+    smoke = settings.cluster.smoke_workload
+    if smoke and smoke.pool not in doubtful:
+        yield from the_smoke_workload_has_a_place(settings, smoke)
+
+
+_POOLS = ("cluster", "nodePools")
+_WHAT_IS_BOUGHT = ("instances", "requirements", "zones")
+"""Settings of a pool that say which types it buys: with a mistake in them, it is not known what its nodes hold."""
 
 
 # -- the cluster ------------------------------------------------------------------------------------------------------
@@ -142,14 +150,9 @@ def bottlerocket_has_a_plugin_of_its_own(settings: EksSettings) -> Iterator[Brea
 
 
 def _too_many_gpus(settings: EksSettings, pool: str, gpus: int) -> str | None:
-    """Why no pod is given so many GPUs on a node of that pool."""
+    """Why no pod is given so many GPUs on a node of that pool, which has some."""
     args = node_pool_args(pool, settings.cluster)
-    counts = gpu_counts(args)
-    if not counts:
-        others = _with_gpus(settings)
-        there = f", and {listed([repr(name) for name in others], 'and')} has" if others else ""
-        return f"the pool '{pool}' has no GPUs{there}; ask for 0, or choose another pool"
-    most = largest_request(max(counts), args.sharing)
+    most = largest_request(max(gpu_counts(args)), args.sharing)
     if gpus <= most:
         return None
     if args.sharing and args.sharing.fail_requests_greater_than_one:
@@ -157,29 +160,41 @@ def _too_many_gpus(settings: EksSettings, pool: str, gpus: int) -> str | None:
     return f"{gpus} is more than the largest node of the pool '{pool}' has; ask for at most {most}"
 
 
-def _short(settings: EksSettings, pool: str, asked: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """What no node of the pool has room for: a resource, and why; nothing of the resource where it is all together.
+def _short(settings: EksSettings, pool: str, asked: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What no node of the pool has room for: a resource, and why; no resource where it is all of them together.
 
     Nothing is known of types that are newer than the table.
     """
     if settings.cluster.node_pools[pool].instances.gpu_counts is not None:
         return
     reason = fit(asked, node_pool_args(pool, settings.cluster)).reason
-    for part in re.split(r", (?=[a-z./-]+: )", reason) if reason else ():
-        match = re.fullmatch(r"([a-z./-]+): (.*)", part)
-        why = f"no node of the pool '{pool}' has room: {match[2] if match else part}"
-        yield match[1] if match else "", f"{why}; ask for at most that, or let the pool buy larger types"
+    larger = "or let the pool buy larger types"
+    found = re.findall(r"([a-z./-]+): \S+ asked for, and the largest type, (\S+), has ([^\s,]+)", reason)
+    for resource, largest, has in found:
+        most = quantity.gibibytes(quantity.parse(has)) if has.endswith("i") else quantity.cores(quantity.parse(has))
+        yield (
+            resource,
+            f"{asked[resource]} is more than a node of the pool '{pool}' has room for: the largest that it buys,"
+            f" {largest}, has {most}; ask for at most that, {larger}",
+        )
+    if reason and not found:
+        each = listed([f"{resource} {amount}" for resource, amount in asked.items()], "and")
+        yield (
+            "",
+            f"no node of the pool '{pool}' has room for {each} at once, though for each alone; ask for less, {larger}",
+        )
 
 
-def the_smoke_workload_has_a_place(settings: EksSettings) -> Iterator[Breach]:
+def the_smoke_workload_has_a_place(settings: EksSettings, smoke: SmokeWorkload) -> Iterator[Breach]:
     """Its pods fit the pool they are meant for."""
-    cluster, smoke = settings.cluster, settings.cluster.smoke_workload
-    if smoke is None:
-        return
-    where: Path = ("cluster", "smokeWorkload")
-    if smoke.pool not in cluster.node_pools:
-        there = listed(sorted(cluster.node_pools))
+    pools, where = settings.cluster.node_pools, ("cluster", "smokeWorkload")
+    with_gpus = _with_gpus(settings)
+    if smoke.pool not in pools:
+        there = listed(sorted(with_gpus or pools))
         yield (*where, "pool"), f"there is no node pool '{smoke.pool}'; name {there}"
+    elif smoke.pool not in with_gpus:
+        another = f"name {listed(with_gpus)}" if with_gpus else "remove it, since no pool has any"
+        yield (*where, "pool"), f"the pool '{smoke.pool}' has no GPUs; {another}"
     elif refusal := _too_many_gpus(settings, smoke.pool, smoke.gpus):
         yield (*where, "gpus"), refusal
     else:
@@ -189,26 +204,33 @@ def the_smoke_workload_has_a_place(settings: EksSettings) -> Iterator[Breach]:
 
 def gpus_are_of_a_pool_with_gpus(settings: EksSettings) -> Iterator[Breach]:
     """A runner asks for no more GPUs than the plugin gives to one pod."""
+    with_gpus = _with_gpus(settings)
     for label, runner in settings.runners.items():
-        if runner.gpus and (refusal := _too_many_gpus(settings, settings.pool_name(runner), runner.gpus)):
+        pool = settings.pool_name(runner)
+        if runner.gpus and pool not in with_gpus:
+            another = f", or choose a pool that has: {listed(with_gpus)}" if with_gpus else ""
+            yield ("runners", label, "gpus"), f"the pool '{pool}' has no GPUs; ask for 0{another}"
+        elif runner.gpus and (refusal := _too_many_gpus(settings, pool, runner.gpus)):
             yield ("runners", label, "gpus"), refusal
 
 
 def runners_fit_a_node(settings: EksSettings) -> Iterator[Breach]:
     """Some instance type of the pool has room for the runner."""
+    with_gpus = _with_gpus(settings)
     for label, runner in settings.runners.items():
         pool = settings.pool_name(runner)
         asked = requests_of(settings, runner)
-        if runner.gpus and _too_many_gpus(settings, pool, runner.gpus):
+        if runner.gpus and (pool not in with_gpus or _too_many_gpus(settings, pool, runner.gpus)):
+            # Of them it has been told.
             del asked[GPU]
-        settings_of: dict[str, Path] = {
+        places: dict[str, Path] = {
             "cpu": ("runners", label, "cpu"),
             "memory": ("runners", label, "memory"),
             "ephemeral-storage": ("profiles", str(runner.profile), "ephemeralStorage"),
             GPU: ("runners", label, "gpus"),
         }
         for resource, why in _short(settings, pool, asked):
-            yield settings_of.get(resource, ("runners", label)), why
+            yield places.get(resource, ("runners", label)), why
 
 
 def requests_of(settings: EksSettings, runner: Runner) -> dict[str, str]:
@@ -233,7 +255,6 @@ RULES: tuple[Rule, ...] = (
     gpus_are_shared_alike,
     the_plugin_finds_its_nodes,
     bottlerocket_has_a_plugin_of_its_own,
-    the_smoke_workload_has_a_place,
 )
 
 RUNNER_RULES: tuple[Rule, ...] = (

@@ -84,6 +84,7 @@ _OF_A_POOL: Sequence[Row] = (
     (r"sharing: (.*)", ("sharing",), r"\1"),
     (r"AMI terms: (.*)", ("amis",), r"\1"),
     (r"AMI alias '([^']*)': (.*)", ("amis", r"\1"), r"'\1': \2"),
+    (r"AMI family: none; (.*)", ("amiFamily",), r"is missing; \1"),
     (r"AMI family: (.*)", ("amiFamily",), r"\1"),
     (
         r"identity: role and instance profile; .*",

@@ -152,9 +152,7 @@ def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: Stac
     """Configuration keys that are no settings."""
     for key in values.keys() - sections:
         if key in _SECTIONS_OF:
-            message = (
-                f"belongs to clusters of kind {_SECTIONS_OF[key]}, and this is none; remove it, or correct the kind"
-            )
+            message = f"is for clusters of kind {_SECTIONS_OF[key]}, and this is of another; remove it"
         elif key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
             message = f"is a secret in plain text; revoke it, then: pulumi config set --secret {key}"
         else:
