@@ -226,7 +226,7 @@ def in_region(text: str, region: str) -> str:
         pytest.param(in_region(SMALLEST, "ap-southeast-1"), "is offered in none of", id="a family in a new zone"),
         pytest.param(
             in_region(with_instances(categories=["p"], sizes=["2xlarge"]), "il-central-1"),
-            "is offered in",
+            "none of the types that meet the requirements, such as p4d",
             id="a category in a new zone",
         ),
     ],
