@@ -225,7 +225,7 @@ def in_region(text: str, region: str) -> str:
         pytest.param(with_instances(families=["g99"]), "no instance type meets all of them", id="a new family"),
         pytest.param(in_region(SMALLEST, "ap-southeast-1"), "is offered in none of", id="a family in a new zone"),
         pytest.param(
-            in_region(with_instances(categories=["p"], sizes=["2xlarge"]), "eu-south-1"),
+            in_region(with_instances(categories=["p"], sizes=["24xlarge"]), "eu-south-1"),
             "none of the types that meet the requirements, such as p3dn",
             id="a category in a new zone",
         ),
