@@ -133,8 +133,8 @@ class Instances(Model):
     """Architecture. Images of runners are of one: without this, Karpenter buys whichever is cheaper."""
     gpu_counts: tuple[Annotated[int, Field(strict=True, ge=1, le=64)], ...] | None = None
     """How many GPUs its types have, every count that occurs; none for types without. Left out, a table of EC2's types
-    says so. For types that are newer than that table, or newly offered in a zone: the table is not held against the
-    pool then, nor is what runners ask for beside GPUs."""
+    says so. For types that are newer than that table, or newly offered in a zone: neither is looked up then, nor
+    whether a node has room for what runners ask for beside GPUs."""
 
 
 class PoolRequirement(Model):

@@ -225,7 +225,7 @@ def in_region(text: str, region: str) -> str:
         pytest.param(with_instances(families=["g99"]), "no instance type meets all of them", id="a new family"),
         pytest.param(in_region(SMALLEST, "ap-southeast-1"), "is offered in none of", id="a family in a new zone"),
         pytest.param(
-            in_region(with_instances(categories=["p"], sizes=["24xlarge"]), "eu-south-1"),
+            in_region(with_instances(categories=["p"], sizes=["24xlarge"]), "eu-south-1").replace("gpus: 4", "gpus: 8"),
             "none of the types that meet the requirements, such as p3dn",
             id="a category in a new zone",
         ),
@@ -236,7 +236,7 @@ def test_counts_of_gpus_stand_for_the_table(text: str, refused: str, tmp_path: p
     assert refused in told
     assert "write gpuCounts" in told
     content = yaml.safe_load(text)
-    content["config"]["gpu-runners:cluster"]["nodePools"]["gpu"]["instances"]["gpuCounts"] = [1]
+    content["config"]["gpu-runners:cluster"]["nodePools"]["gpu"]["instances"]["gpuCounts"] = [1, 8]
     assert faults(yaml.safe_dump(content), tmp_path) == []
 
 
