@@ -131,14 +131,19 @@ def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
     for label, runner in settings.runners.items():
         devices = settings.devices_of_a_node(runner)
         if runner.docker and runner.gpus < devices:
-            yield Finding(
-                "shared-docker",
-                "warning",
-                ("runners", label, "docker"),
-                f"the Docker daemon is privileged and sees all {devices} GPUs of the node, not only its"
-                f" {runner.gpus}: a job that passes --device=/dev/dri uses its neighbours';"
-                " ask for whole nodes, or have jobs pass only what /etc/podinfo/gha-render-devices lists",
+            seen = (
+                f"all {devices} GPUs of the node, not only its {runner.gpus}: a job that passes --device=/dev/dri uses"
+                " its neighbours'; ask for whole nodes, or have jobs pass only what /etc/podinfo/gha-render-devices"
+                " lists"
             )
+            if settings.gpu_resource(settings.pool_name(runner)).startswith("nvidia.com/"):
+                # Of shares there are more than GPUs, and they are no devices of their own.
+                seen = (
+                    "every GPU of the node, not only what its pod is given: a job that passes --device=/dev/nvidia0"
+                    " uses its neighbours'; ask for whole nodes, or have jobs on GPUs go without Docker"
+                )
+            message = f"the Docker daemon is privileged and sees {seen}"
+            yield Finding("shared-docker", "warning", ("runners", label, "docker"), message)
 
 
 def unlimited_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
