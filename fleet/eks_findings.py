@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
+from components.gpu_sharing import GPU
+from components.node_pool_fit import gpu_counts
 from fleet.finding import Finding
 from stacks import quantity
 from stacks.eks_settings import EksSettings, KarpenterPool
-from stacks.fault import Path
+from stacks.fault import Path, listed
+from stacks.node_pools import node_pool_args
 from stacks.settings import Settings
 
 
@@ -98,6 +101,111 @@ def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def shared_gpus(settings: EksSettings) -> Iterator[Finding]:
+    """`shared-gpu`"""
+    for _, where, pool in _pools(settings):
+        if pool.sharing:
+            yield Finding(
+                "shared-gpu",
+                "note",
+                (*where, "sharing"),
+                f"up to {pool.sharing.time_slicing.replicas} jobs are on one GPU, and nothing keeps one from taking"
+                " all of its memory, or a fault of one from ending them all",
+            )
+
+
+def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:
+    """`untainted-gpus`"""
+    for name, where, pool in _pools(settings):
+        taken = any(taint.effect != "PreferNoSchedule" for taint in pool.taints)
+        if not taken and gpu_counts(node_pool_args(name, settings.cluster)):
+            yield Finding(
+                "untainted-gpus",
+                "warning",
+                where,
+                "any pod may run there, such as a listener of ARC, and a GPU node is kept for as long as it does;"
+                f" write taints: [{{key: {GPU}, effect: NoSchedule}}], and tolerate it in profiles",
+            )
+
+
+def reachable_node_role(settings: EksSettings) -> Iterator[Finding]:
+    """`reachable-node-role`"""
+    for _, where, pool in _pools(settings):
+        if pool.metadata_hop_limit > 1:
+            yield Finding(
+                "reachable-node-role",
+                "warning",
+                (*where, "metadataHopLimit"),
+                "jobs reach the instance's metadata, and with it the credentials of the node's role; write 1",
+            )
+
+
+def roles_of_others(settings: EksSettings) -> Iterator[Finding]:
+    """`role-of-others`"""
+    for _, where, pool in _pools(settings):
+        setting = "role" if pool.role else "instanceProfile"
+        if pool.role or pool.instance_profile:
+            yield Finding(
+                "role-of-others",
+                "warning",
+                (*where, setting),
+                "is not made here: see to it that Karpenter's controller may pass the role (iam:PassRole), and that the"
+                " cluster has an access entry of type EC2_LINUX for it, or no node joins",
+            )
+
+
+def idle_reservations(settings: EksSettings) -> Iterator[Finding]:
+    """`idle-reservations`"""
+    for _, where, pool in _pools(settings):
+        if pool.reservations and "reserved" not in pool.capacity:
+            yield Finding(
+                "idle-reservations",
+                "warning",
+                (*where, "reservations"),
+                "are paid for and never used, since capacity does not name reserved; add it",
+            )
+
+
+def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
+    """`minimum-beyond-limits`"""
+    for name, where, pool in _pools(settings):
+        runners = [each for each in settings.runners.values() if settings.pool_name(each) == name]
+        for resource, limit in (("cpu", pool.limits.cpu), ("memory", pool.limits.memory)):
+            idle = sum(each.min * quantity.parse(getattr(each, resource)) for each in runners)
+            if limit is not None and idle > quantity.parse(limit):
+                yield Finding(
+                    "minimum-beyond-limits",
+                    "error",
+                    (*where, "limits", resource),
+                    f"idle runners ask for more than {limit}: some stay pending for ever; lower 'min' of the pool's"
+                    " runners, or raise the limit",
+                )
+
+
+def maximum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
+    """`maximum-beyond-limits`"""
+    for label, runner in settings.runners.items():
+        name = settings.pool_name(runner)
+        limits, devices = settings.cluster.node_pools[name].limits, settings.devices_of_pool(name)
+        beyond = [
+            what
+            for what, asked, limit in (
+                ("GPUs", str(runner.gpus), None if devices is None else str(devices)),
+                ("cores", runner.cpu, limits.cpu),
+                ("memory", runner.memory, limits.memory),
+            )
+            if limit is not None and runner.max * quantity.parse(asked) > quantity.parse(limit)
+        ]
+        if beyond:
+            yield Finding(
+                "maximum-beyond-limits",
+                "note",
+                ("runners", label, "max"),
+                f"{runner.max} such runners ask for more {listed(beyond, 'and')} than the limits of the pool '{name}'"
+                " allow: the last of them wait; lower max, or raise the limits",
+            )
+
+
 def idle_smoke(settings: EksSettings) -> Iterator[Finding]:
     """`smoke-holds-node`"""
     if settings.cluster.smoke_workload:
@@ -112,7 +220,8 @@ def idle_smoke(settings: EksSettings) -> Iterator[Finding]:
 def mutable_smoke_image(settings: EksSettings) -> Iterator[Finding]:
     """`mutable-smoke-image`"""
     smoke = settings.cluster.smoke_workload
-    if smoke and "@sha256:" not in smoke.image and "latest" in smoke.image.rpartition(":")[2]:
+    tag = smoke.image.rpartition("/")[2].partition(":")[2] if smoke else ""
+    if smoke and "@sha256:" not in smoke.image and ("latest" in tag or not tag):
         yield Finding(
             "mutable-smoke-image",
             "warning",
@@ -152,6 +261,13 @@ RULES: tuple[Callable[[EksSettings], Iterator[Finding]], ...] = (
     jobs_on_spot,
     small_disks,
     undivided_requests,
+    shared_gpus,
+    untainted_gpus,
+    reachable_node_role,
+    roles_of_others,
+    idle_reservations,
+    minimum_beyond_limits,
+    maximum_beyond_limits,
     idle_smoke,
     mutable_smoke_image,
     open_endpoint,

@@ -179,6 +179,7 @@ HARMFUL = {
     "cluster.nodePools.default.rootVolume": {"small-disk"},
     "cluster.nodePools.nvdia-gpu.capacity": {"jobs-on-spot"},
     "cluster.nodePools.nvdia-gpu.rootVolume": {"small-disk"},
+    "cluster.nodePools.nvdia-gpu.sharing": {"shared-gpu"},
     "cluster.nodePools.nvdia-gpu.sharing.timeSlicing.failRequestsGreaterThanOne": {"several-shares"},
     "cluster.nodePools.nvdia-gpu.disruption.consolidationPolicy": {"disturbed-jobs"},
     "cluster.nodePools.nvdia-gpu.disruption.consolidateAfter": {"hasty-removal"},
