@@ -1,4 +1,18 @@
-"""AWS: a cluster on EKS, Karpenter that buys its nodes, and NVIDIA's device plugin on them."""
+"""AWS: a cluster on EKS, Karpenter that buys its nodes, and NVIDIA's device plugin on them.
+
+What a destroy takes with it, though Pulumi never made it: instances, their volumes, launch templates and instance
+profiles. Karpenter's controller removes them before it lets go of a pool and its EC2NodeClass (`finalize` in
+pkg/controllers/nodeclass/controller.go of aws/karpenter-provider-aws at v1.14.1), and stays until the last of them is
+gone. Where the controller is lost first, they are left, and NodePools hang on their finalizers.
+
+What it leaves: load balancers and EBS volumes of Services and claims that somebody has made on the cluster. The stack
+makes none. Remove them first: the VPC does not go while a load balancer's interfaces are in it, and volumes are paid
+for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
+cluster's secrets is kept for 30 days.
+
+With `deletionProtection` on, cluster and network are protected in Pulumi's state too: nothing goes before it is turned
+off and applied. Neither then are changes made that replace one of them, such as another instance type of system nodes.
+"""
 
 from __future__ import annotations
 
