@@ -35,18 +35,18 @@ def broken(settings: EksSettings, placed: EksSettings, withheld: Collection[Path
         return
     breaches = [breach for rule in RULES for breach in rule(settings)]
     yield from breaches
-    doubtful = {entry[2] for entry in withheld if entry[:2] == _POOLS and len(entry) > 2}
-    doubtful |= {path[2] for path, _ in breaches if path[:2] == _POOLS and path[3] in _WHAT_IS_BOUGHT}
+    doubtful = {path[2] for path, _ in breaches if path[:2] == _POOLS and _WHAT_IS_BOUGHT.intersection(path[3:4])}
     sure = {label: runner for label, runner in placed.runners.items() if placed.pool_name(runner) not in doubtful}
     for rule in RUNNER_RULES:
         yield from rule(placed.model_copy(update={"runners": sure}))
     smoke = settings.cluster.smoke_workload
-    if smoke and smoke.pool not in doubtful:
+    unsure = any(entry[:2] == _POOLS for entry in withheld)
+    if smoke and smoke.pool not in doubtful and (smoke.pool in settings.cluster.node_pools or not unsure):
         yield from the_smoke_workload_has_a_place(settings, smoke)
 
 
 _POOLS = ("cluster", "nodePools")
-_WHAT_IS_BOUGHT = ("instances", "requirements", "zones")
+_WHAT_IS_BOUGHT = frozenset({"instances", "requirements", "zones"})
 """Settings of a pool that say which types it buys: with a mistake in them, it is not known what its nodes hold."""
 
 

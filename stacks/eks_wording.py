@@ -163,7 +163,8 @@ def _in_settings(message: str) -> str:
     """The message with the names of settings for those of labels. Of a generation it names values, and the setting has
     a bound."""
     for label, setting in _INSTANCES.items():
-        message = message.replace(label, "generation" if setting == "generationAbove" else setting)
+        word = "generation" if setting == "generationAbove" else setting
+        message = re.sub(rf"{re.escape(label)}(?![-\w])", word, message)
     return message.replace("karpenter.sh/capacity-type", "capacity")
 
 

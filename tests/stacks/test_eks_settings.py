@@ -165,7 +165,8 @@ REQUIRED = ("name", "region", "account", "kubernetesVersion", "network", "addons
 def test_a_mistake_in_the_cluster_is_told_alone(key: str, odd: Any, tmp_path: pathlib.Path) -> None:
     """What stands in for it breaks rules with the rest: of that nothing is said."""
     content = yaml.safe_load(SMALLEST)
-    content["config"]["gpu-runners:cluster"][key] = odd
+    smoke = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
+    content["config"]["gpu-runners:cluster"] |= {"smokeWorkload": smoke, key: odd}
     told = faults(yaml.safe_dump(content), tmp_path)
     assert told
     assert all(fault.startswith(f"cluster.{key}") for fault in told)
@@ -179,6 +180,14 @@ def test_a_mistake_in_the_only_pool_is_told_alone(setting: str, tmp_path: pathli
     cluster["smokeWorkload"] = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
     (told,) = faults(yaml.safe_dump(content), tmp_path)
     assert told.startswith(f"cluster.nodePools.gpu.{setting}: ")
+
+
+def test_labels_that_no_setting_is_for_keep_their_names(tmp_path: pathlib.Path) -> None:
+    """One begins like another that there is a setting for."""
+    asked = "        requirements: [{key: karpenter.k8s.aws/instance-cpu-manufacturer, operator: In, values: [aws]}]\n"
+    (told,) = faults(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
+    assert told.startswith("cluster.nodePools.gpu.instances: no instance type meets all of them; ")
+    assert "with karpenter.k8s.aws/instance-cpu-manufacturer amd" in told
 
 
 # -- what nodes hold --------------------------------------------------------------------------------------------------
