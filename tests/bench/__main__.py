@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import preview, sandbox, sharing, workflows
+from tests.bench import hosts, preview, sandbox, sharing, workflows
 
 PARTS = {
+    "hosts": hosts.measure,
     "preview": preview.measure,
     "sandbox": sandbox.measure,
     "sharing": sharing.measure,
