@@ -17,8 +17,9 @@ from rich.text import Text
 from components.host_preflight import HostFacts, HostNeeds, parse_facts, preflight_failures, preflight_script
 from components.ssh import SshHost, SshLogin, known_hosts, ssh_config, ssh_refusals
 
-AT_ONCE = 32
-"""Hosts that are asked at the same time; each is a process here."""
+AT_ONCE = 64
+"""Hosts that are asked at the same time, so a hundred take two goes. Each is a process here that three open files lead
+to, and macOS lets a process have 256 (launchctl(1), `limit maxfiles`)."""
 
 AT_ONCE_BY_JUMP = 10
 """The same through a jump host: its server drops some of those above ten that have not logged in yet (`MaxStartups` in
