@@ -4,7 +4,7 @@ who keeps whom out. Pure arithmetic over settings: no cluster, no scheduler."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, cast
 
@@ -70,7 +70,7 @@ class PoolCapacity(Documented):
     @property
     def excess(self) -> str | None:
         """What to do where it is sold more than once and nobody has declared it."""
-        return _excess(self) if self.fits == "no" and not self.overcommit else None
+        return _excess(self.nodes, self.gpus, self.asked) if self.fits == "no" and not self.overcommit else None
 
 
 class StackCapacity(Documented):
@@ -100,26 +100,57 @@ def capacity(stack: str, settings: Settings, overcommit: Collection[str] = ()) -
     )
 
 
-def _excess(pool: PoolCapacity) -> str:
-    asked = f"ask for {pool.asked} GPUs of {pool.gpus}"
-    if pool.asked <= pool.gpus:
-        asked = f"do not fit on its {pool.nodes} nodes, though their {pool.asked} GPUs are there"
+def declared(settings: Settings) -> frozenset[str]:
+    """Names of the pools of which the settings declare that they are sold more than once."""
+    if settings.cluster.kind == "eks":
+        return frozenset()
+    pools = cast("BareMetalSettings", settings).cluster.node_pools
+    return frozenset(name for name, pool in pools.items() if pool.overcommit == "allowed")
+
+
+def excesses(settings: Settings) -> Mapping[str, str]:
+    """What to do about each pool that is sold more than once while nobody has declared it. Milliseconds, where the
+    capacity of every label takes seconds."""
+    if settings.cluster.kind == "eks":
+        return {}
+    owned, found = cast("BareMetalSettings", settings), {}
+    for name in owned.cluster.node_pools.keys() - declared(settings):
+        pool = owned.cluster.node_pools[name]
+        runners, shapes, demands = _parts(owned, pool)
+        if packing.fit(demands, shapes) == "no":
+            found[name] = _excess(len(pool.nodes), owned.devices_of_pool(name), _asked(runners))
+    return found
+
+
+def _excess(nodes: int, gpus: int, asked: int) -> str:
+    what = f"ask for {asked} GPUs of {gpus}"
+    if asked <= gpus:
+        what = f"do not fit on its {nodes} nodes, though their {asked} GPUs are there"
     return (
-        f"all labels at their max {asked}: some jobs queue while their label still has room; lower a max, add nodes,"
-        " or declare it"
+        f"all labels at their max {what}: some jobs queue while their label still has room; lower a max, add nodes,"
+        " or write 'overcommit: allowed'"
     )
+
+
+def _asked(runners: Mapping[str, Runner]) -> int:
+    return sum(runner.max * runner.gpus for runner in runners.values())
+
+
+def _parts(settings: BareMetalSettings, pool: NodePool) -> tuple[Mapping[str, Runner], list[NodeShape], list[Demand]]:
+    """The pool's runners by label, its nodes and what the runners ask of them."""
+    runners = {label: runner for label, runner in settings.runners.items() if settings.pool(runner) is pool}
+    return runners, _shapes(pool), [_demand(settings, label, runner) for label, runner in sorted(runners.items())]
 
 
 def _pool(settings: BareMetalSettings, name: str, overcommit: bool) -> PoolCapacity:
     pool = settings.cluster.node_pools[name]
-    runners = {label: runner for label, runner in settings.runners.items() if settings.pool(runner) is pool}
-    shapes, demands = _shapes(pool), [_demand(settings, label, runner) for label, runner in sorted(runners.items())]
+    runners, shapes, demands = _parts(settings, pool)
     labels = [_label(demand, [other for other in demands if other is not demand], shapes) for demand in demands]
     return PoolCapacity.model_construct(
         pool=name,
         nodes=len(pool.nodes),
         gpus=len(pool.nodes) * pool.accelerator.devices,
-        asked=sum(runner.max * runner.gpus for runner in runners.values()),
+        asked=_asked(runners),
         fits=packing.fit(demands, shapes),
         overcommit=overcommit,
         labels=labels,
@@ -224,7 +255,7 @@ def _said(pool: PoolCapacity) -> Iterator[str]:
     if pool.fits == "yes":
         yield f"all labels at their max fit at once: {pool.asked} of {pool.gpus} GPUs"
     elif pool.fits == "no":
-        yield ("declared: " if pool.overcommit else "") + _excess(pool)
+        yield ("declared: " if pool.overcommit else "") + _excess(pool.nodes, pool.gpus, pool.asked)
     else:
         yield "largest first, the labels at their max do not fit at once; whether they can was not found out"
     for label in pool.labels:

@@ -104,6 +104,9 @@ class NodePool(Model):
     """Taints of every node."""
     nodes: Annotated[dict[Name, Node], Field(min_length=1)]
     """The machines, by node name."""
+    overcommit: Literal["refused", "allowed"] = "refused"
+    """Whether its labels may together have more runners at most than the machines hold. `allowed`: jobs may queue while
+    their label still has room, and nothing is said of it."""
 
     def node_labels(self, node: Node) -> dict[str, str]:
         """All labels of one of its nodes."""

@@ -90,7 +90,7 @@ def test_what_is_not_enough_is_said_and_can_be_declared(pool: Any) -> None:
     found = pool(runner("two", 2, 20))
     assert found.excess == (
         "all labels at their max ask for 40 GPUs of 24: some jobs queue while their label still has room; lower a max,"
-        " add nodes, or declare it"
+        " add nodes, or write 'overcommit: allowed'"
     )
 
 
