@@ -302,7 +302,8 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 def _capacity(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import capacity, stack
 
-    found = capacity.capacity(arguments.stack, stack.read(root, arguments.stack).settings)
+    settings = stack.read(root, arguments.stack).settings
+    found = capacity.capacity(arguments.stack, settings, capacity.declared(settings))
     print(found.model_dump_json(indent=2) if arguments.format == "json" else capacity.text(found).rstrip("\n"))
     return FINDINGS if any(pool.excess for pool in found.pools) else OK
 

@@ -209,10 +209,6 @@ def _refusals(
         if finding.severity == "error":
             yield finding.name, each.stack, f"{finding.path}: {finding.message}"
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
-    for name, pool in new.pools.items():
-        fitted = name not in old.pools or old.pools[name].excess is None
-        if pool.excess is not None and fitted:
-            yield "overcommitted", each.stack, f"pool {name}: {pool.excess}"
     yield from _controllers(each.stack, old, new)
 
 

@@ -98,8 +98,6 @@ class EvaluatedPool(_Part):
     """Nodes that it has."""
     gpus: int
     """GPUs of all of them."""
-    excess: str | None
-    """What to do where its labels' maxima do not fit at once, and nobody has declared it."""
 
 
 class EvaluatedFinding(_Part):
@@ -196,14 +194,11 @@ def _capacity(stack: Stack) -> StackCapacity | None:
         from fleet import capacity
     except ImportError:  # A revision from before capacity was reckoned.
         return None
-    return capacity.capacity(stack.name, stack.settings)
+    return capacity.capacity(stack.name, stack.settings, capacity.declared(stack.settings))
 
 
 def _pools(stack: Stack, capacity: StackCapacity | None) -> dict[str, EvaluatedPool]:
-    return {
-        pool.pool: EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus, excess=pool.excess)
-        for pool in (capacity.pools if capacity else ())
-    }
+    return {pool.pool: EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus) for pool in (capacity.pools if capacity else ())}
 
 
 def _labels(stack: Stack, capacity: StackCapacity | None) -> list[EvaluatedLabel]:

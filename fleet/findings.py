@@ -175,6 +175,14 @@ def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Findin
             )
 
 
+def overcommitted_pools(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """`overcommitted`"""
+    from fleet import capacity
+
+    for name, excess in capacity.excesses(settings).items():
+        yield Finding("overcommitted", "error", ("cluster", "nodePools", name), excess)
+
+
 def deprecations_without_successor(settings: Settings, file: StackFile) -> Iterator[Finding]:
     """`deprecated-to-nowhere`"""
     advised = {label: runner.deprecated.use for label, runner in settings.runners.items() if runner.deprecated}
@@ -209,6 +217,7 @@ RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
     shared_docker,
     unlimited_docker,
     minimum_exceeds_pool,
+    overcommitted_pools,
     deprecations_without_successor,
 )
 

@@ -54,6 +54,15 @@ def runner(**fields: Any) -> Change:
     return change
 
 
+def pool(**fields: Any) -> Change:
+    """Sets fields of the node pool."""
+
+    def change(sections: dict[str, Any]) -> None:
+        sections["cluster"]["nodePools"]["mi300x"] |= fields
+
+    return change
+
+
 def profile(**fields: Any) -> Change:
     """Gives the runner a profile."""
 
@@ -140,6 +149,12 @@ RAISED = {
         "error",
         "cluster.nodePools.mi300x",
     ),
+    "more GPUs sold than there are": (
+        runner(max=5),
+        "overcommitted",
+        "error",
+        "cluster.nodePools.mi300x",
+    ),
     "a successor that nobody serves": (
         runner(deprecated={"until": "2027-06-30", "use": "mi300-gpu-9"}),
         "deprecated-to-nowhere",
@@ -170,6 +185,8 @@ QUIET = {
     "a tag that moves, pinned by a digest": profile(image=DIGEST.replace("@", ":main@")),
     "a version that only begins like one that moves": profile(image="ghcr.io/example/runner:main-2027.1"),
     "as many idle GPUs as there are": runner(min=4, max=4),
+    "as many GPUs sold as there are": runner(max=4),
+    "more GPUs sold than there are, as declared": together(runner(max=5), pool(overcommit="allowed")),
     "no GPUs": runner(gpus=0, min=4, max=4),
     "no Docker": runner(docker=False),
 }
@@ -181,7 +198,7 @@ def test_no_finding_is_raised(tmp_path: pathlib.Path, change: Change) -> None:
 
 
 def test_docker_that_has_a_whole_node_shares_it_with_nobody(tmp_path: pathlib.Path) -> None:
-    assert [name for name, _, _ in found(tmp_path, runner(docker=True, gpus=8))] == ["unlimited-docker"]
+    assert [name for name, _, _ in found(tmp_path, runner(docker=True, gpus=8, max=1))] == ["unlimited-docker"]
 
 
 def test_every_finding_has_a_test_and_a_name() -> None:
@@ -218,6 +235,7 @@ def test_an_acknowledgement_ends_with_its_last_day(tmp_path: pathlib.Path) -> No
 
 def second_runner(sections: dict[str, Any]) -> None:
     """Another runner with Docker."""
+    pool(overcommit="allowed")(sections)
     sections["runners"]["mi300-gpu-1"] = sections["runners"]["mi300-gpu-2"] | {"gpus": 1, "cpu": 8, "docker": True}
 
 
@@ -257,7 +275,7 @@ def test_an_acknowledgement_that_has_ended_is_not_unused(tmp_path: pathlib.Path)
 
 
 def test_a_report_is_one_line_for_each_in_the_order_of_the_file(tmp_path: pathlib.Path) -> None:
-    lines = reported(tmp_path, together(credentials(kind="token"), runner(docker=True, gpus=8))).lines()
+    lines = reported(tmp_path, together(credentials(kind="token"), runner(docker=True, gpus=8, max=1))).lines()
     assert [line.split(": ")[1:3] for line in lines] == [
         ["projects.ml.credentials", "error"],
         ["runners.mi300-gpu-2.memory", "note"],
