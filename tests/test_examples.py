@@ -13,6 +13,7 @@ from sandbox import actionlint as build
 from tests.conftest import ROOT, Gpufleet
 
 WORKFLOWS = sorted((ROOT / "examples/workflows").glob("*.yml"))
+STACK = str(ROOT / ".github/workflows/stack.yml")
 
 
 def test_there_is_an_example_for_every_label(gpufleet: Gpufleet) -> None:
@@ -30,7 +31,9 @@ def test_nothing_is_said_of_them(folder: str, gpufleet: Gpufleet) -> None:
         pytest.skip(f"no actionlint: {error}")
     ended = gpufleet("-C", ROOT, "lint-workflows", "--format", "json", ROOT / folder)
     found = json.loads(ended.out)
-    assert (ended.code, found["findings"], found["actionlint"]) == (0, [], build.version())
+    # Where a stack's own jobs run is a variable of the repository, which only GitHub knows.
+    said = [each for each in found["findings"] if (each["file"], each["rule"]) != (STACK, "unresolved-label")]
+    assert (ended.code, said, found["actionlint"]) == (0, [], build.version())
     assert found["files"] == len(list((ROOT / folder).iterdir()))
 
 
