@@ -122,7 +122,7 @@ def _go_modules(file: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 def _packages(file: pathlib.Path) -> Iterator[tuple[str, str]]:
     project = tomllib.loads(file.read_text())["project"]
-    for requirement in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
+    for requirement in itertools.chain(project["dependencies"], *project.get("optional-dependencies", {}).values()):
         name, _, version = requirement.partition("==")
         yield re.sub(r"\[.*\]", "", name), version
 

@@ -1,0 +1,124 @@
+"""Rules about pods and charts, on what a program registers. Plain data in, text out; only the standard library, since
+the policy pack runs them in an environment of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.plan import RELEASE, Hidden
+from stacks.fault import holds_secret
+
+Properties = Mapping[str, Any]
+"""Inputs of a resource: plain data, with fleet.plan.Hidden and fleet.plan.UNKNOWN among the leaves."""
+
+DECLARED_PRIVILEGED = frozenset(
+    {
+        ("gha-runner-scale-set", "dind"),
+        ("k8s-device-plugin", "device-plugin"),
+        ("k8s-device-plugin", "node-labeller"),
+    }
+)
+"""Containers that are privileged by declaration, by chart or image and name: the Docker daemon of a runner with
+`docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
+
+_MOVING = re.compile(r"(.*:)?(latest|main|master|develop|dev|nightly|edge|stable)")
+
+_SECRET_KEY = re.compile(
+    r"(^|[_-]|(?<=[a-z]))(password|passwd|token|private[_-]?key|api[_-]?key|access[_-]?key)$", re.I
+)
+"""Keys under which a text is a secret itself, and no name of one."""
+
+
+def privileged_pods(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Containers with the rights of their host, and pods in its namespaces."""
+    for container in _pods(type_token, properties):
+        if {"hostPID", "hostIPC"} & {key for key, value in container.items() if value is True}:
+            yield "its pods see the processes of their node; leave hostPID and hostIPC out"
+        context = container.get("securityContext")
+        if not isinstance(context, Mapping) or not isinstance(container.get("name"), str):
+            continue
+        capabilities = context.get("capabilities")
+        added = capabilities.get("add") if isinstance(capabilities, Mapping) else None
+        all_rights = isinstance(added, list | tuple) and {"SYS_ADMIN", "ALL"} & {*added}
+        if (context.get("privileged") is True or all_rights) and not _declared(type_token, properties, container):
+            yield (
+                f"container {container['name']} has the rights of its node: whoever runs in it has all jobs of the node;"
+                " runners get a Docker daemon with 'docker: true', and nothing else needs this"
+            )
+
+
+def _declared(type_token: str, properties: Properties, container: Properties) -> bool:
+    origin = properties.get("chart", "") if type_token == RELEASE else container.get("image", "")
+    if not isinstance(origin, str):
+        return container["name"] in {name for _, name in DECLARED_PRIVILEGED}
+    return (origin.rpartition("/")[2].partition(":")[0].partition("@")[0], container["name"]) in DECLARED_PRIVILEGED
+
+
+def mutable_images(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Images on a tag that moves, or on none."""
+    images = {each["image"] for each in _pods(type_token, properties) if _is_container(each)}
+    for image in sorted(image for image in images if moves(image)):
+        yield f"{image} can change under a running fleet; name a version or a digest"
+
+
+def moves(image: str) -> bool:
+    """Whether an image's reference may be another image tomorrow: a tag that says so, or none, and no digest."""
+    tag = image.rpartition("/")[2]
+    return "@sha256:" not in image and (":" not in tag or _MOVING.fullmatch(tag) is not None)
+
+
+def plain_secrets(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Secrets that Pulumi was not told are any: they stand in state and previews as they are."""
+    if type_token == "kubernetes:core/v1:Secret":
+        for field in ("data", "stringData"):
+            content = properties.get(field)
+            yield from _told(f"{field}.{key}" for key, value in _items(content) if isinstance(value, str) and value)
+        return
+    yield from _told(_plain(properties, ()))
+
+
+def _told(paths: Iterator[str]) -> Iterator[str]:
+    for path in paths:
+        yield f"{path} is a secret in plain text: it would stand in the state and in every preview; make it a secret"
+
+
+def _plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """Paths of texts that are secrets by their key or by their look. `githubConfigSecret` is a name where it is a text,
+    and holds the credentials themselves where it is a map (values.yaml of gha-runner-scale-set 0.14.2)."""
+    if isinstance(value, str) and value:
+        inside = len(path) > 1 and path[-2] == "githubConfigSecret"
+        if inside or (path and _SECRET_KEY.search(path[-1])) or holds_secret(value):
+            yield ".".join(path)
+    elif isinstance(value, Mapping):
+        for key, item in _items(value):
+            yield from _plain(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _plain(item, path)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items() if not isinstance(item, Hidden))
+
+
+def _pods(type_token: str, properties: Properties) -> Iterator[Properties]:
+    """Every mapping below a workload or a chart's values: containers and pods are among them."""
+    if type_token.startswith("kubernetes:"):
+        yield from _mappings(properties.get("values") if type_token == RELEASE else properties.get("spec"))
+
+
+def _mappings(value: Any) -> Iterator[Properties]:
+    if isinstance(value, Mapping):
+        yield value
+        for item in value.values():
+            yield from _mappings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _mappings(item)
+
+
+def _is_container(value: Properties) -> bool:
+    return isinstance(value.get("image"), str) and isinstance(value.get("name"), str)

@@ -1,0 +1,290 @@
+"""The rules that every program has to keep: for each, what breaks it and what does not."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import datetime
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+from fleet import policy, stack
+from fleet.cloud_policy import CLUSTER, CLUSTER_COMPONENT, INSTANCE, LAUNCH_TEMPLATE, NODE_CLASS
+from fleet.plan import RELEASE, UNKNOWN, Hidden
+from fleet.policy import is_borne
+from tests.conftest import ROOT, Gpufleet, MakeProject
+
+POD, DAEMONS, SECRET = "kubernetes:core/v1:Pod", "kubernetes:apps/v1:DaemonSet", "kubernetes:core/v1:Secret"
+BINDING = "kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding"
+ATTACHMENT, IAM = "aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/policy:Policy"
+QUEUE, COMMAND = "aws:sqs/queue:Queue", "command:remote:Command"
+SETS = "oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set"
+DIGEST = "busybox@sha256:" + "0" * 64
+
+
+def pod(image: str = DIGEST, name: str = "shell", **rest: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": name, "image": image, **rest}]}}
+
+
+def daemons(image: str, name: str) -> dict[str, Any]:
+    return {"spec": {"template": pod(image, name, securityContext={"privileged": True})}}
+
+
+def release(chart: str = SETS, **values: Any) -> dict[str, Any]:
+    return {"chart": chart, "values": values}
+
+
+def runner(name: str) -> dict[str, Any]:
+    return release(template=pod(name=name, securityContext={"privileged": True}))
+
+
+def template(volume: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    volumes = [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "true"} | (volume or {})}]
+    safe = {"httpTokens": "required", "httpPutResponseHopLimit": 1}
+    return {"blockDeviceMappings": volumes, "metadataOptions": safe | options}
+
+
+def document(action: Any, resource: Any, effect: str = "Allow") -> dict[str, Any]:
+    return {"policy": json.dumps({"Statement": [{"Effect": effect, "Action": action, "Resource": resource}]})}
+
+
+BROKEN = {
+    "a privileged pod": (POD, pod(securityContext={"privileged": True}), "privileged-pod"),
+    "all of a node by capability": (
+        POD,
+        pod(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+        "privileged-pod",
+    ),
+    "processes of the node": (POD, {"spec": {"hostPID": True, "containers": []}}, "privileged-pod"),
+    "a runner that is privileged itself": (RELEASE, runner("runner"), "privileged-pod"),
+    "a daemon of another chart": (
+        RELEASE,
+        {**runner("dind"), "chart": "oci://registry.example.com/charts/shell"},
+        "privileged-pod",
+    ),
+    "a plugin that is another's": (DAEMONS, daemons("registry.example.com/x:1.0", "device-plugin"), "privileged-pod"),
+    "no tag": (POD, pod("registry.example.com:5000/shell"), "mutable-image"),
+    "a moving tag in a chart": (RELEASE, release(template=pod("example/runner:main")), "mutable-image"),
+    "a secret's data": (SECRET, {"data": {"key": "c2VjcmV0"}}, "plain-secret"),
+    "a token among values": (RELEASE, release(githubConfigSecret={"github_token": "abc"}), "plain-secret"),
+    "a password among values": (RELEASE, release("chart", auth={"adminPassword": "abc"}), "plain-secret"),
+    "what looks like a key": (
+        RELEASE,
+        release("chart", config="-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----"),
+        "plain-secret",
+    ),
+    "two hops": (LAUNCH_TEMPLATE, template(httpPutResponseHopLimit=2), "reachable-metadata"),
+    "two hops, as the engine counts": (LAUNCH_TEMPLATE, template(httpPutResponseHopLimit=2.0), "reachable-metadata"),
+    "hops left to the account": (INSTANCE, {}, "reachable-metadata"),
+    "no token": (LAUNCH_TEMPLATE, template(httpTokens="optional"), "reachable-metadata"),
+    "two hops to a node of Karpenter": (
+        NODE_CLASS,
+        {"spec": {"metadataOptions": {"httpPutResponseHopLimit": 2}}},
+        "reachable-metadata",
+    ),
+    "everybody": (
+        CLUSTER_COMPONENT,
+        {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"], "encryptionConfigKeyArn": "arn"},
+        "open-endpoint",
+    ),
+    "everybody by default": (CLUSTER_COMPONENT, {"encryptionConfigKeyArn": "arn"}, "open-endpoint"),
+    "half of everybody": (
+        CLUSTER,
+        {"vpcConfig": {"publicAccessCidrs": ["128.0.0.0/1"]}, "encryptionConfig": {"resources": ["secrets"]}},
+        "open-endpoint",
+    ),
+    "a plain volume": (LAUNCH_TEMPLATE, template({"encrypted": "false"}), "unencrypted"),
+    "a plain volume of Karpenter's": (
+        NODE_CLASS,
+        {"spec": {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {}}]}},
+        "unencrypted",
+    ),
+    "a plain disk": ("aws:ebs/volume:Volume", {"size": 10}, "unencrypted"),
+    "plain messages": (QUEUE, {"name": "a"}, "unencrypted"),
+    "Kubernetes secrets": (CLUSTER_COMPONENT, {"endpointPublicAccess": False}, "unencrypted"),
+    "the account": (ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "admin-policy"),
+    "the account, spelled out": (IAM, document("*", "*"), "admin-policy"),
+    "the account, among others": (IAM, document(["s3:GetObject", "iam:*"], ["*"]), "admin-policy"),
+    "the cluster": (BINDING, {"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}}, "admin-policy"),
+    "a toolkit that the next upgrade takes": (
+        COMMAND,
+        {"create": "apt-get install -y nvidia-container-toolkit=1.17.8-1 && apt-mark hold nvidia-container-toolkit"},
+        "unheld-toolkit",
+    ),
+}
+
+KEPT = {
+    "a pod like any other": (POD, pod(securityContext={"privileged": False})),
+    "a runner's Docker daemon": (RELEASE, runner("dind")),
+    "AMD's plugin": (DAEMONS, daemons("docker.io/rocm/k8s-device-plugin:1.31.0.9", "device-plugin")),
+    "AMD's labeller, from a mirror": (DAEMONS, daemons("registry.example.com/k8s-device-plugin:2", "node-labeller")),
+    "a version": (POD, pod("registry.example.com:5000/shell:1.2")),
+    "a secret's name": (RELEASE, release(githubConfigSecret="pre-defined-secret")),
+    "a secret that is one": (RELEASE, release(githubConfigSecret={"github_token": Hidden("abc")})),
+    "a secret's data that is one": (SECRET, {"data": {"key": Hidden("abc")}}),
+    "a switch of that name": (RELEASE, release(automountServiceAccountToken=True, auth={"password": ""})),
+    "a safe template": (LAUNCH_TEMPLATE, template()),
+    "no metadata at all": (INSTANCE, {"metadataOptions": {"httpEndpoint": "disabled", "httpTokens": "optional"}}),
+    "Karpenter's defaults": (NODE_CLASS, {"spec": {}}),
+    "named networks": (
+        CLUSTER_COMPONENT,
+        {"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.0/24"], "encryptionConfigKeyArn": UNKNOWN},
+    ),
+    "no public endpoint": (
+        CLUSTER,
+        {"vpcConfig": {"endpointPublicAccess": False}, "encryptionConfig": {"resources": ["secrets"]}},
+    ),
+    "a key of its own": (QUEUE, {"kmsMasterKeyId": UNKNOWN}),
+    "rights to nothing": (IAM, document("*", "*", "Deny")),
+    "all of one bucket": (IAM, document("s3:*", "arn:aws:s3:::a/*")),
+    "a policy that is not known yet": (IAM, {"policy": UNKNOWN}),
+    "a policy of AWS's that is narrow": (
+        ATTACHMENT,
+        {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"},
+    ),
+    "a role of its own": (BINDING, {"roleRef": {"kind": "ClusterRole", "name": "node-labeller"}}),
+    "another package": (COMMAND, {"create": "apt-get install -y jq"}),
+    "somebody else's resource": ("random:index/randomPassword:RandomPassword", {"length": 8}),
+}
+
+
+def broken(type_token: str, properties: dict[str, Any]) -> set[str]:
+    """Names of the rules that a resource breaks."""
+    return {rule.name for rule in policy.RULES if list(rule.judge(type_token, "a", properties))}
+
+
+@pytest.mark.parametrize(("type_token", "properties", "rule"), BROKEN.values(), ids=BROKEN)
+def test_a_rule_is_broken(type_token: str, properties: dict[str, Any], rule: str) -> None:
+    assert rule in broken(type_token, properties)
+    if type_token not in (INSTANCE, CLUSTER, CLUSTER_COMPONENT):
+        assert broken(type_token, properties) == {rule}
+
+
+@pytest.mark.parametrize(("type_token", "properties"), KEPT.values(), ids=KEPT)
+def test_every_rule_is_kept(type_token: str, properties: dict[str, Any]) -> None:
+    assert broken(type_token, properties) == set()
+
+
+def test_every_rule_is_broken_by_something() -> None:
+    assert {rule for _, _, rule in BROKEN.values()} == policy.NAMES
+
+
+@pytest.mark.parametrize("case", [*BROKEN.values(), *((*case, "") for case in KEPT.values())])
+def test_nothing_that_is_unknown_breaks_or_stops_a_rule(case: tuple[str, dict[str, Any], str]) -> None:
+    """A preview knows less than an update: any part of a resource may not be known yet."""
+    type_token, properties, _ = case
+    for path in paths(properties):
+        with_gap = copy.deepcopy(properties)
+        parent: Any = with_gap
+        for part in path[:-1]:
+            parent = parent[part]
+        parent[path[-1]] = UNKNOWN
+        assert broken(type_token, with_gap) <= broken(type_token, properties)
+
+
+def paths(value: Any) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path for key, item in items for path in [(key,), *((key, *rest) for rest in paths(item))]]
+
+
+def test_the_engine_has_nothing_but_the_standard_library() -> None:
+    """The policy pack imports these modules in an environment without ours."""
+    seen, todo = set(), ["fleet/policy.py"]
+    while todo:
+        place = todo.pop()
+        seen.add(place)
+        for node in ast.walk(ast.parse((ROOT / place).read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names = [f"{modules[0]}.{alias.name}" for alias in node.names] if modules else []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            ours = {f"{module.replace('.', '/')}.py" for module in [*modules, *names]}
+            todo += [each for each in ours if (ROOT / each).is_file() and each not in seen]
+            assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names | {"fleet", "stacks"}
+    assert seen == {
+        *(f"fleet/{name}.py" for name in ("policy", "pod_policy", "cloud_policy", "plan")),
+        "stacks/fault.py",
+    }
+
+
+# -- as findings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", stack.names(ROOT))
+def test_the_committed_stacks_keep_every_rule(name: str, gpufleet: Gpufleet) -> None:
+    """Or have said so among their settings: nothing is told twice."""
+    plain, judged = (gpufleet("-C", ROOT, "check", name, *more).out for more in ((), ("--policy",)))
+    assert plain == judged
+
+
+DEV = (ROOT / "Pulumi.dev.yaml").read_text()
+HOPS = DEV.replace("        limits: {cpu: 1000}\n", "        limits: {cpu: 1000}\n        metadataHopLimit: 2\n")
+ACKNOWLEDGED = """
+  gpu-runners:acknowledged:
+    - {finding: reachable-metadata, path: cluster.nodePools.default, reason: known, until: 2027-03-31}
+"""
+
+
+def test_a_broken_rule_is_a_finding_at_its_setting(project: MakeProject, gpufleet: Gpufleet) -> None:
+    root = project({"dev": HOPS})
+    line = HOPS[: HOPS.index("      default:")].count("\n") + 1
+    said = gpufleet("-C", root, "check", "--policy").out
+    assert (
+        f"Pulumi.dev.yaml:{line}: cluster.nodePools.default: error: EC2NodeClass default-node-class: pods reach the"
+        " node's credentials: its metadata goes 2 network hops far; write 1 [reachable-metadata]"
+    ) in said.splitlines()
+    assert "[reachable-metadata]" not in gpufleet("-C", root, "check").out
+    assert "[reachable-metadata]" in gpufleet("-C", root, "preview", "dev").err
+
+
+@pytest.mark.parametrize("more", [(), ("--policy",)])
+def test_a_broken_rule_is_acknowledged(project: MakeProject, gpufleet: Gpufleet, more: tuple[str, ...]) -> None:
+    said = gpufleet("-C", project({"dev": HOPS + ACKNOWLEDGED}), "check", "--on", "2027-01-31", *more).out
+    assert "reachable-metadata" not in said
+
+
+def test_an_acknowledgement_of_a_rule_that_is_kept_is_told(project: MakeProject, gpufleet: Gpufleet) -> None:
+    root = project({"dev": DEV + ACKNOWLEDGED})
+    assert "unused-acknowledgement" not in gpufleet("-C", root, "check").out
+    assert "unused-acknowledgement" in gpufleet("-C", root, "check", "--policy").out
+
+
+def test_what_a_setting_says_is_not_said_again(project: MakeProject, gpufleet: Gpufleet) -> None:
+    image = DEV.replace("tensorflow/tensorflow:2.20.0-gpu", "tensorflow/tensorflow:latest")
+    world = image.replace("publicAccessFrom: [203.0.113.0/24]", "publicAccessFrom: [0.0.0.0/0], openToTheWorld: true")
+    said = gpufleet("-C", project({"dev": world}), "check", "--policy").out
+    assert said.count("tensorflow/tensorflow:latest") == 1
+    assert said.count("0.0.0.0/0") == 1
+
+
+# -- what the pack bears ----------------------------------------------------------------------------------------------
+
+LAST = datetime.date(2027, 3, 31)
+
+
+@pytest.mark.parametrize(
+    ("entry", "resource", "today", "expected"),
+    [
+        ({}, "anything", LAST, True),
+        ({"finding": "unencrypted"}, "anything", LAST, False),
+        ({}, "anything", LAST + datetime.timedelta(days=1), False),
+        ({"path": "cluster"}, "anything", LAST, True),
+        ({"path": "runners.linux-gpu"}, "linux-gpu", LAST, True),
+        ({"path": "runners.linux-gpu"}, "linux-cpu", LAST, False),
+        ({"path": "cluster.nodePools.gpu"}, "gpu-node-class", LAST, True),
+        ({"path": "cluster.nodePools.gpu"}, "gpux-node-class", LAST, False),
+    ],
+)
+def test_what_is_borne(entry: dict[str, Any], resource: str, today: datetime.date, expected: bool) -> None:
+    entries = [{"finding": "reachable-metadata", "until": "2027-03-31", **entry}]
+    assert is_borne("reachable-metadata", resource, entries, today) is expected
+
+
+def test_the_pack_names_every_rule_that_it_can_judge() -> None:
+    text = pathlib.Path(ROOT / "policy/__main__.py").read_text()
+    assert "for rule in RULES" in text
+    assert [rule.name for rule in policy.RULES if rule.needs_secrets] == ["plain-secret"]
