@@ -30,6 +30,8 @@ lock: $(INSTALLED)  ## pin every dependency again, with hashes
 	  pyproject.toml -o requirements.txt
 	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --extra sandbox --extra dev pyproject.toml -o requirements-dev.txt
+	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  policy/pyproject.toml -o policy/requirements.txt
 
 # Python writes what it compiled even where the environment says otherwise: without, every command starts a second later.
 $(INSTALLED): requirements-dev.txt pyproject.toml
