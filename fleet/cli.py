@@ -40,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="validate stack files and print findings")
     check.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    check.add_argument(
+        "--policy", action="store_true", help="run the program too, and judge what it registers; takes a second more"
+    )
 
     preview = commands.add_parser("preview", help="say what `pulumi up` would create: no engine, cluster or network")
     preview.add_argument("stack")
@@ -193,7 +196,8 @@ def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:
             print(invalid, file=sys.stderr)
             code = INVALID
             continue
-        report = findings.report(checked.settings, checked.file, arguments.on)
+        plan = checked.plan() if arguments.policy else None
+        report = findings.report(checked.settings, checked.file, arguments.on, plan)
         for line in report.lines():
             print(line)
         print(f"{name}: {_counted(report)}")
@@ -206,7 +210,7 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     previewed = stack.read(root, arguments.stack)
     plan = previewed.plan()
-    report = findings.report(previewed.settings, previewed.file, arguments.on)
+    report = findings.report(previewed.settings, previewed.file, arguments.on, plan)
     if arguments.out:
         from fleet.document import document
 

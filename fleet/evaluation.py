@@ -174,16 +174,16 @@ def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> Evalu
     from fleet import findings
     from stacks.fault import dotted
 
-    capacity = _capacity(stack)
+    capacity, plan = _capacity(stack), _plan(stack, secrets)
     return EvaluatedStack(
         labels=_labels(stack, capacity),
         secrets=secrets,
-        resources=[_resource(resource, key) for resource in _plan(stack, secrets).resources],
+        resources=[_resource(resource, key) for resource in plan.resources],
         findings=[
             EvaluatedFinding(
                 name=finding.name, severity=finding.severity, path=dotted(at.path), message=finding.message
             )
-            for finding, at in findings.report(stack.settings, stack.file, day).open
+            for finding, at in findings.report(stack.settings, stack.file, day, plan).open
         ],
         pools=_pools(stack, capacity),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fleet import policy
 from fleet.finding import Finding
+from fleet.plan import Plan
+from fleet.pod_policy import moves
 from stacks.fault import Fault, InvalidSettings, Path, dotted, nearest
 from stacks.load import missing_secret
 from stacks.settings import Settings
@@ -32,11 +34,15 @@ class Report:
         ]
 
 
-def report(settings: Settings, file: StackFile, today: datetime.date) -> Report:
-    """The findings of a stack on a day: acknowledgements end."""
+def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan | None = None) -> Report:
+    """The findings of a stack on a day: acknowledgements end. With its plan, also those about the program."""
     found = [finding for rule in RULES for finding in rule(settings, file)]
     found += _of_its_kind(settings)
-    found += _unused_acknowledgements(settings, found)
+    if plan is not None:
+        from fleet import policy_findings
+
+        found += list(policy_findings.findings(plan, tuple(found)))
+    found += _unused_acknowledgements(settings, found, judged=plan is not None)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
     placed = [(finding, file.fault(finding.path, finding.message)) for finding in open_]
@@ -67,9 +73,11 @@ def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date)
     )
 
 
-def _unused_acknowledgements(settings: Settings, found: list[Finding]) -> Iterator[Finding]:
-    names = _names(settings)
+def _unused_acknowledgements(settings: Settings, found: list[Finding], judged: bool) -> Iterator[Finding]:
+    names = _names(settings) | policy.NAMES
     for index, entry in enumerate(settings.acknowledged):
+        if not judged and entry.finding in policy.NAMES - _names(settings):
+            continue
         if any(entry.finding == finding.name and entry.path in (None, dotted(finding.path)) for finding in found):
             continue
         where: Path = ("acknowledged", index, "finding")
@@ -90,9 +98,6 @@ def missing_secrets(settings: Settings, file: StackFile) -> Iterator[Finding]:
             yield Finding("missing-secret", "error", tuple(asked.split(".")), missing_secret(key))
 
 
-_MOVING_TAGS = re.compile(r"(.*:)?(latest|main|master|develop|dev|nightly|edge|stable)")
-
-
 def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
     """`mutable-image`"""
     for name, profile in settings.profiles.items():
@@ -101,8 +106,7 @@ def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
             ("profiles", name, "docker", "image"): profile.docker.image,
         }
         for path, image in images.items():
-            tag = image.rpartition("/")[2]
-            if "@sha256:" not in image and (":" not in tag or _MOVING_TAGS.fullmatch(tag)):
+            if moves(image):
                 yield Finding(
                     "mutable-image",
                     "warning",
