@@ -44,7 +44,7 @@ def privileged_pods(type_token: str, name: str, properties: Properties) -> Itera
         all_rights = isinstance(added, list | tuple) and {"SYS_ADMIN", "ALL"} & {*added}
         if (context.get("privileged") is True or all_rights) and not _declared(type_token, properties, container):
             yield (
-                f"container {container['name']} has the rights of its node: whoever runs in it has all jobs of the node;"
+                f"container {container['name']} has the rights of its node, and so every job's on it;"
                 " runners get a Docker daemon with 'docker: true', and nothing else needs this"
             )
 
