@@ -7,6 +7,7 @@ import datetime
 import gc
 import os
 import pathlib
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -67,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     capacity = commands.add_parser("capacity", help="say what the node pools hold: guaranteed and burst jobs per label")
     capacity.add_argument("stack")
     capacity.add_argument("--format", choices=("text", "json"), default="text")
+
+    deployments = commands.add_parser(
+        "deployments", help="print the command that applies a stack's deployment settings"
+    )
+    deployments.add_argument("stack", help="stack, whose file is Pulumi.<stack>.deploy.yaml")
+    deployments.add_argument("--organization", metavar="NAME", help="organisation of Pulumi Cloud that has the stack")
 
     for offline in (check, preview, diff):
         offline.add_argument(
@@ -312,6 +319,19 @@ def _capacity(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if any(pool.excess for pool in found.pools) else OK
 
 
+def _deployments(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import deployment_settings
+
+    try:
+        settings = deployment_settings.read(root, arguments.stack)
+    except deployment_settings.DeploymentSettingsError as error:
+        print(error, file=sys.stderr)
+        return INVALID
+    owner = f"{arguments.organization}/" if arguments.organization else ""
+    print(shlex.join(deployment_settings.edit(f"{owner}{arguments.stack}", settings)))
+    return OK
+
+
 def _counted(report: Report) -> str:
     count, borne = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
@@ -406,6 +426,7 @@ _COMMANDS = {
     "pins": _pins,
     "diff": _diff,
     "capacity": _capacity,
+    "deployments": _deployments,
     "sandbox": _sandbox,
 }
 _SANDBOX = {

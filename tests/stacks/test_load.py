@@ -15,11 +15,11 @@ import pytest
 from fleet import stack
 from stacks import load
 from stacks.fault import InvalidSettings
-from stacks.stack_file import read
+from stacks.stack_file import read, stack_files
 from tests.conftest import ROOT
 
 CASES = ROOT / "tests" / "settings"
-SOUND = sorted([*CASES.glob("*.ok.yaml"), *ROOT.glob("Pulumi.*.yaml")])
+SOUND = sorted([*CASES.glob("*.ok.yaml"), *stack_files(ROOT)])
 
 
 def engine_text(value: Any) -> str:

@@ -15,10 +15,11 @@ import yaml
 from fleet import stack
 from fleet.document import PlanDocument
 from stacks import schema
+from stacks.stack_file import stack_files
 from tests.conftest import ROOT, Generated
 
 CASES = ROOT / "tests" / "settings"
-STACK_FILES = sorted([*ROOT.glob("Pulumi.*.yaml"), *CASES.glob("*.ok.yaml")])
+STACK_FILES = sorted([*stack_files(ROOT), *CASES.glob("*.ok.yaml")])
 
 VALIDATOR = jsonschema.Draft202012Validator(schema.stack_file_schema())
 

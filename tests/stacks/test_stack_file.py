@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stacks.fault import InvalidSettings
-from stacks.stack_file import DEEPEST, StackFile, read
+from stacks.stack_file import DEEPEST, StackFile, read, stack_files
 
 SHARED = """\
 config:
@@ -288,7 +288,7 @@ def test_values_are_those_of_pyyaml(folder: pathlib.Path) -> None:
 
     from tests.conftest import ROOT
 
-    for path in [*ROOT.glob("Pulumi.*.yaml"), *(ROOT / "tests" / "settings").glob("*.ok.yaml")]:
+    for path in [*stack_files(ROOT), *(ROOT / "tests" / "settings").glob("*.ok.yaml")]:
         content: dict[str, Any] = yaml.safe_load(path.read_text())["config"]
         own = {key.removeprefix("gpu-runners:"): value for key, value in content.items() if "gpu-runners:" in key}
         file = read(path)
