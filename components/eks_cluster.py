@@ -163,6 +163,8 @@ class EksCluster(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 providers=[plugin],
+                # What Pulumi has to refuse, it refuses before it deletes anything; EKS does once all else is gone.
+                protect=args.deletion_protection or None,
                 depends_on=[*args.needs, role, *attachments, logs, groups.control_plane, *groups.rules],
             ),
         )

@@ -131,8 +131,8 @@ class EksClusterArgs:
     log_retention_days: int = 90
     """Days that they are kept for."""
     deletion_protection: bool = True
-    """Have EKS refuse to delete the cluster, whoever asks. To destroy it, switch this off in an update before. Pulumi
-    learns of it at the very end, when nodes and addons are gone: the option `protect` stops it at once."""
+    """Have EKS refuse to delete the cluster, whoever asks, and Pulumi refuse before it deletes anything. To destroy it,
+    switch this off in an update before."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of everything that can have some."""
     needs: Sequence[pulumi.Resource] = ()

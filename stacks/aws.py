@@ -10,8 +10,8 @@ makes none. Remove them first: the VPC does not go while a load balancer's inter
 for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
 cluster's secrets is kept for 30 days.
 
-With `deletionProtection` on, cluster and network are protected in Pulumi's state too: nothing goes before it is turned
-off and applied. Neither then are changes made that replace one of them, such as another instance type of system nodes.
+With `deletionProtection` on, the control plane is protected in Pulumi's state too, so that `pulumi destroy` refuses
+before anything is gone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def build(settings: EksSettings) -> None:
     """The cluster with everything that runs on it, and the stack's outputs."""
     cluster, mirror = settings.cluster, settings.charts.mirror if settings.charts else None
     account = Provider("aws", region=cluster.region, allowed_account_ids=[cluster.account])
-    # EKS's own protection refuses only once everything else is gone.
-    in_account = pulumi.ResourceOptions(providers=[account], protect=cluster.deletion_protection)
+    in_account = pulumi.ResourceOptions(providers=[account])
     eks = EksCluster(cluster.name, cluster_args(cluster, network(cluster, in_account)), in_account)
     opts = pulumi.ResourceOptions(providers=[account, eks.provider])
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)

@@ -104,13 +104,13 @@ def cloud() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     posted: list[tuple[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802  (http.server's own name)
+        def do_GET(self) -> None:
             organization, project, name = (["", *self.path.strip("/").split("/"), "", "", ""])[3:6]
             known = {"orgName": organization, "projectName": project, "stackName": name, "version": 1, "tags": {}}
             answers = {"/api/user": {"githubLogin": "example", "organizations": [{"githubLogin": "example"}]}}
             self.answer({} if self.path.endswith("/settings") else answers.get(self.path, known))
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             posted.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
             self.answer({})
 
