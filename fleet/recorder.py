@@ -6,6 +6,7 @@ The monitor stands in for Pulumi's engine: no state, no providers, no network.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import linecache
@@ -102,7 +103,9 @@ def record_program(
 
     async def recording() -> None:
         # The first failure is raised; asyncio would print each of those that follow from it.
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: None)
+        loop.set_default_executor(_AtOnce())
         settings.reset_options()
         pulumi.runtime.set_all_config(config, secret_keys=list(secrets or {}))
         settings.configure(monitor.settings())
@@ -112,6 +115,19 @@ def record_program(
     with _surroundings():
         asyncio.run(recording())
     return monitor.plan()
+
+
+class _AtOnce(concurrent.futures.ThreadPoolExecutor):
+    """Runs what it is given where it is given. The SDK hands each request to a thread, since engines take their time,
+    and looks through everything that is pending whenever one is back; the monitor here answers at once."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
 
 
 @contextlib.contextmanager
