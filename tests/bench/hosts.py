@@ -92,7 +92,8 @@ def _simulated_client(folder: pathlib.Path) -> Iterator[None]:
 def _asking(hosts: Sequence[SshHost], login: SshLogin) -> Callable[[], None]:
     def ask() -> None:
         reports = survey(hosts, login, {host.name: ANYTHING for host in hosts})
-        if failed := [f"{report.host.name}: {report.failures[0]}" for report in reports if report.failures]:
+        # Whether this machine would do for a cluster is not asked here.
+        if failed := [f"{report.host.name}: {report.failures[0]}" for report in reports if report.facts is None]:
             raise RuntimeError("; ".join(failed))
 
     return ask
