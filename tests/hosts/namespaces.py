@@ -176,13 +176,6 @@ class Host:
             # Nothing opens it: the numbers are those of /dev/null.
             self.run("sh", "-ec", f"mkdir /dev/dri; mknod {node} c 1 3; chgrp {render_gid} {node}")
 
-    def delay(self, milliseconds: int) -> None:
-        """Has every packet that it sends wait. Raises LookupError where this kernel cannot."""
-        netem = ("tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", f"{milliseconds}ms")
-        done = self.run(*netem, check=False)
-        if done.code:
-            raise LookupError(f"no netem in this kernel: {done.err.strip()}")
-
     def unplug(self) -> None:
         """Cuts its network, as a pulled cable does: what is connected hears nothing more."""
         self.run("ip", "link", "set", "eth0", "down")
