@@ -149,7 +149,14 @@ def _placeholders(value: Any, *path: str) -> Iterator[tuple[str, str]]:
 def edit(stack: str, settings: DeploymentSettings) -> list[str]:
     """The command of the engine that sets all of it, and keeps what the file does not name."""
     github, git, does = settings.gitHub, settings.sourceContext.git, settings.operationContext
-    aws = does.oidc.aws if does.oidc else None
+    identity: list[tuple[str, str | bool | None]] = []
+    if does.oidc:
+        aws = does.oidc.aws
+        identity = [
+            ("oidc-aws-role-arn", aws.roleArn),
+            ("oidc-aws-session-name", aws.sessionName),
+            ("oidc-aws-duration", aws.duration),
+        ]
     flags: list[tuple[str, str | bool | None]] = [
         ("github-repo", github.repository),
         ("preview-prs", github.previewPullRequests),
@@ -160,9 +167,7 @@ def edit(stack: str, settings: DeploymentSettings) -> list[str]:
         ("runner-pool", settings.agentPoolID),
         *(("pre-run-command", command) for command in does.preRunCommands),
         *(("env", f"{name}={value}") for name, value in does.environmentVariables.items()),
-        ("oidc-aws-role-arn", aws and aws.roleArn),
-        ("oidc-aws-session-name", aws and aws.sessionName),
-        ("oidc-aws-duration", aws and aws.duration),
+        *identity,
         ("skip-install-deps", does.options.skipInstallDependencies),
         ("skip-intermediate-deployments", does.options.skipIntermediateDeployments),
     ]
