@@ -56,7 +56,7 @@ def validation(rule: Rule) -> ResourceValidation:
         acknowledged = pulumi.Config(PROJECT).get_object("acknowledged") or []
         if not is_borne(rule.name, args.name, acknowledged, datetime.date.today()):
             for message in rule.judge(args.resource_type, args.name, plain(args.props)):
-                report_violation(message)
+                report_violation(message, None)
 
     return validate
 
