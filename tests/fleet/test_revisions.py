@@ -168,7 +168,8 @@ def test_a_package_that_a_revision_lacks_is_not_taken_from_elsewhere(repository:
 
 
 def test_a_revision_from_before_there_was_a_diff(repository: Repository) -> None:
-    repository.branch("old", gone=["fleet/evaluation.py", "fleet/capacity.py"])
+    rule = ("fleet/findings.py", "    overcommitted_pools,\n", "")
+    repository.branch("old", [rule], gone=["fleet/evaluation.py", "fleet/capacity.py"])
     found = compare(repository, "old..main", "mi300")
     assert most(found) == [8, 8]
     assert found.before.stacks["mi300"].pools == {}
