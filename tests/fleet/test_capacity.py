@@ -132,3 +132,15 @@ def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
     assert ended.code == 1
     assert read["pools"][0]["labels"][0]["keptOutBy"] == []
     assert set(read["pools"][0]) == set(PoolCapacity.model_json_schema()["properties"])
+
+
+@pytest.mark.parametrize(("setting", "code", "said"), [("refused", 1, "all labels"), ("allowed", 0, "declared: all")])
+def test_a_pool_that_is_sold_more_than_once(
+    project: MakeProject, gpufleet: Gpufleet, setting: str, code: int, said: str
+) -> None:
+    pool = FLEET.replace("      mi300x:\n", f"      mi300x:\n        overcommit: {setting}\n")
+    root = project({"lab": pool + runner("two", 2, 20)})
+    ended = gpufleet("-C", root, "capacity", "lab")
+    assert (ended.code, f"pool mi300x: {said}" in ended.out) == (code, True)
+    checked = gpufleet("-C", root, "check", "lab")
+    assert (checked.code, "error: all labels at their max ask for 40 GPUs of 24" in checked.out) == (code, code == 1)
