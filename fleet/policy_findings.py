@@ -38,7 +38,7 @@ def findings(plan: Plan, said: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _says(finding: Finding, rule: str, message: str) -> bool:
-    """Whether a finding about settings is of the same image, or of the same network."""
+    """Whether a finding about settings is of the same image or network: messages about either begin with it."""
     return finding.name.replace("smoke-", "") == rule and finding.message.split()[0] == message.split()[0]
 
 
