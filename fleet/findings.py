@@ -55,15 +55,21 @@ def _of_its_kind(settings: Settings) -> Iterator[Finding]:
         from fleet import eks_findings
 
         yield from eks_findings.findings(settings)
+    else:
+        from fleet import bare_metal_findings
+
+        yield from bare_metal_findings.findings(settings)
 
 
 def _names(settings: Settings) -> frozenset[str]:
-    """Names that an acknowledgement can give, whatever the cluster."""
+    """Names that an acknowledgement can give."""
     if settings.cluster.kind == "eks":
         from fleet import eks_findings
 
         return NAMES | eks_findings.NAMES
-    return NAMES
+    from fleet import bare_metal_findings
+
+    return NAMES | bare_metal_findings.NAMES
 
 
 def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date) -> bool:

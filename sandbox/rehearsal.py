@@ -1,7 +1,8 @@
 """A stack brought up by the real engine: `pulumi up` of the same program, into the sandbox's API server.
 
 The project's own files are never touched: the engine gets a folder of its own, with a stack file of its own whose
-kubeconfig is the sandbox's and whose secrets are stand-ins, a passphrase of its own, and a backend of its own.
+kubeconfig is the sandbox's, whose secrets are stand-ins and which has nothing done on machines, a passphrase of its
+own, and a backend of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from fleet.stack import STAND_IN, Stack
 from sandbox import processes
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
+from stacks.bare_metal_settings import ON_MACHINES
 from stacks.fault import PROJECT
+from stacks.kubespray_settings import SSH_KEY
 from stacks.stack_file import read
 
 CHARTS = "GPUFLEET_CHARTS"
@@ -70,7 +73,7 @@ class Rehearsal:
         # A killed run leaves the engine's lock behind; that nobody else runs, `alone` sees to.
         self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
         self.pulumi("cancel", "--yes", quiet=True)
-        values = dict.fromkeys(self.stack.settings.secret_keys(), STAND_IN)
+        values = dict.fromkeys(self.stack.settings.secret_keys().keys() - {SSH_KEY}, STAND_IN)
         values["kubeconfig"] = self.control_plane.kubeconfig.read_text()
         for key, text in values.items():
             if key not in self._secrets():
@@ -89,7 +92,9 @@ class Rehearsal:
 
     def _values(self) -> dict[str, Any]:
         values = dict(self.stack.file.values)
-        values["cluster"] = {**values["cluster"], "kubeconfig": {"kind": "secret"}}
+        # Whatever would be done on machines is left out: the sandbox is the cluster.
+        cluster = {key: value for key, value in values["cluster"].items() if key not in ON_MACHINES}
+        values["cluster"] = {**cluster, "kubeconfig": {"kind": "secret"}}
         if CHARTS in os.environ and "charts" not in values:
             values["charts"] = {"mirror": str(pathlib.Path(os.environ[CHARTS]).resolve())}
         return values

@@ -73,11 +73,21 @@ def _others_table(state: State, plan: Plan, installed: bool) -> Table:
         made.add_row(f"Deployment {name}", Text("\n".join([there, *pods.reasons])))
     for name, (ready, desired) in sorted(state.daemon_sets.items()):
         made.add_row(f"DaemonSet {name}", f"{ready} of {desired} pods ready")
+    for resource in plan.resources:
+        kind = resource.type.rpartition(":")[2]
+        if kind in _ON_MACHINES:
+            made.add_row(f"{kind} {resource.name}", f"not run: {_ON_MACHINES[kind]}")
     for release in plan.releases():
         there = "installed" if installed else _instead(release)
         made.add_row(f"Helm release {release.name}", there)
     return made
 
+
+_ON_MACHINES = {
+    "KubesprayCluster": "the sandbox is the cluster",
+    "NvidiaContainerToolkit": "the sandbox's nodes have no containers",
+}
+"""Components that run commands on machines, none of which is ever run here, and why each is needless."""
 
 _INSTEAD = {
     "karpenter": "runs beside the cluster, with these values",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from stacks.bare_metal_settings import BareMetalCluster, DevicePlugin
 from stacks.eks_settings import EksCluster, NvidiaPlugin
+from stacks.nvidia_settings import GpuOperator
 from stacks.settings import Settings
 
 
@@ -19,5 +20,7 @@ class AnySettings(Settings):
     """The cluster."""
     device_plugin: DevicePlugin = DevicePlugin()
     """What makes AMD's GPUs schedulable; on bare metal."""
+    gpu_operator: GpuOperator = GpuOperator()
+    """What makes NVIDIA's GPUs schedulable; on bare metal."""
     nvidia_plugin: NvidiaPlugin = NvidiaPlugin()
     """What makes NVIDIA's GPUs schedulable; on EKS."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 
 from components.amd_gpu_device_plugin import PARTITIONS_PER_GPU
-from stacks import quantity
+from stacks import kubespray_rules, quantity
 from stacks.bare_metal_settings import BareMetalSettings, NodePool
 from stacks.fault import Breach, Path, listed
 from stacks.settings import Runner
 
 
-def broken(settings: BareMetalSettings, placed: BareMetalSettings) -> Iterator[Breach]:
-    """What is wrong with the cluster, and with those runners of which it is certain where they run."""
-    for rule in RULES:
-        yield from rule(settings)
+def broken(settings: BareMetalSettings, placed: BareMetalSettings, withheld: Collection[Path] = ()) -> Iterator[Breach]:
+    """What is wrong with the cluster, and with those runners of which it is certain where they run. Rules about all
+    machines are silent where the cluster itself has mistakes, or a part of it is withheld."""
+    of_parts = [breach for rule in RULES for breach in rule(settings)]
+    yield from of_parts
+    if not of_parts and not any(entry[0] == "cluster" for entry in withheld):
+        for of_all in kubespray_rules.MACHINE_RULES:
+            yield from of_all(settings)
     for rule in NODE_RULES:
         yield from rule(placed)
 
@@ -86,7 +90,7 @@ def partitions_are_possible(settings: BareMetalSettings) -> Iterator[Breach]:
                 ("cluster", "nodePools", name, "accelerator", "partition", "memory"),
                 f"NPS4 does not go with {partition.compute}; write compute: CPX, or memory: NPS1",
             )
-    partitions = {_devices_alike(pool) for pool in settings.cluster.node_pools.values()}
+    partitions = {_devices_alike(pool) for pool in settings.cluster.pools_of("amd").values()}
     if len(partitions) > 1 and settings.device_plugin.resource_naming == "single":
         yield (
             ("devicePlugin", "resourceNaming"),
@@ -124,6 +128,7 @@ Rule = Callable[[BareMetalSettings], Iterator[Breach]]
 RULES: tuple[Rule, ...] = (
     partitions_are_possible,
     addresses_and_nodes_are_unique,
+    *kubespray_rules.RULES,
 )
 
 NODE_RULES: tuple[Rule, ...] = (

@@ -14,10 +14,15 @@ from components.amd_gpu_device_plugin import (
     ResourceNaming,
     gpu_resource,
 )
+from components.gpu_sharing import GPU
+from components.kubespray_args import Role
+from components.kubespray_inventory import SITE_LABEL
 from stacks.fault import Path
+from stacks.kubespray_settings import SSH_KEY, HostKey, KubesprayCluster, Port, Ssh
+from stacks.nvidia_settings import ContainerToolkit, GpuOperator
 from stacks.settings import Runner, Settings
 from stacks.taints import Taint, Toleration
-from stacks.value_types import MOST, Address, Cores, Count, Filled, Labels, Model, Name, Size
+from stacks.value_types import MOST, Address, Cores, Count, Filled, Labels, LabelValue, Model, Name, Size
 
 
 class ContextKubeconfig(Model):
@@ -38,7 +43,14 @@ class SecretKubeconfig(Model):
     """The stack's secret `kubeconfig`."""
 
 
-Kubeconfig = Annotated[ContextKubeconfig | SecretKubeconfig, Field(discriminator="kind")]
+class KubesprayKubeconfig(Model):
+    """The kubeconfig of the cluster that kubespray makes, as the section `cluster.kubespray` says."""
+
+    kind: Literal["kubespray"]
+    """A cluster that this stack makes with kubespray."""
+
+
+Kubeconfig = Annotated[ContextKubeconfig | SecretKubeconfig | KubesprayKubeconfig, Field(discriminator="kind")]
 
 
 class Partition(Model):
@@ -53,15 +65,15 @@ class Partition(Model):
 class Accelerator(Model):
     """The GPUs of one node."""
 
-    vendor: Literal["amd"]
-    """Who makes them, and so which device plugin serves them."""
+    vendor: Literal["amd", "nvidia"]
+    """Who makes them, and so what serves them: AMD's device plugin, or NVIDIA's GPU operator."""
     model: Filled
     """Model, for people: `MI300X`."""
     count: Annotated[int, Field(strict=True, ge=1, le=16)]
     """Physical GPUs of one node."""
     partition: Partition = Partition()
-    """How each of them is partitioned. Partitioning itself is the hosts' business; it is declared here because pods ask
-    for partitions: eight GPUs under CPX are 64."""
+    """How each of AMD's is partitioned. Partitioning itself is the hosts' business; it is declared here because pods
+    ask for partitions: eight GPUs under CPX are 64."""
 
     @property
     def devices(self) -> int:
@@ -89,6 +101,18 @@ class Node(Model):
     """Address that it is reached at."""
     labels: Labels = {}
     """Its own labels, over those of its pool."""
+    site: Annotated[LabelValue, Field(min_length=1)] | None = None
+    """Where it stands; becomes its label `topology.kubernetes.io/region`."""
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)] = ("worker",)
+    """What it is in the cluster."""
+    host_keys: tuple[HostKey, ...] = ()
+    """Its public host keys, as `/etc/ssh/ssh_host_ed25519_key.pub` has one on it. Whoever logs in needs one."""
+    port: Port = 22
+    """Port of its SSH server."""
+    internal_address: Address | None = None
+    """Address that its services listen on, one of its own; left out, that of its default route."""
+    access_address: Address | None = None
+    """Address by which the other nodes reach it; left out, `internalAddress`."""
 
 
 class NodePool(Model):
@@ -110,11 +134,16 @@ class NodePool(Model):
 
     def node_labels(self, node: Node) -> dict[str, str]:
         """All labels of one of its nodes."""
-        return self.labels | node.labels
+        site = {SITE_LABEL: node.site} if node.site else {}
+        return self.labels | site | node.labels
+
+
+ON_MACHINES = ("ssh", "kubespray", "nvidiaContainerToolkit")
+"""Sections of a cluster by which something is done on its machines."""
 
 
 class BareMetalCluster(Model):
-    """A cluster of machines that somebody owns. It exists already; what runs on it is what this stack adds."""
+    """A cluster of machines that somebody owns. It exists already, or kubespray makes it."""
 
     kind: Literal["bareMetal"]
     """A cluster of machines that somebody owns."""
@@ -122,8 +151,24 @@ class BareMetalCluster(Model):
     """Name of the cluster. Stacks that name the same cluster share its labels."""
     kubeconfig: Kubeconfig
     """How to reach its API server."""
+    ssh: Ssh | None = None
+    """How its machines are reached by SSH, where something is to be done on them."""
+    kubespray: KubesprayCluster | None = None
+    """How kubespray makes the cluster; only with `kubeconfig: {kind: kubespray}`."""
+    nvidia_container_toolkit: ContainerToolkit | None = None
+    """NVIDIA's container toolkit on the machines with its GPUs; left out, they have one already or the GPU operator
+    brings it."""
     node_pools: Annotated[dict[Name, NodePool], Field(min_length=1)]
     """Its GPU nodes, by kind of machine."""
+
+    def pools_of(self, vendor: str) -> dict[str, NodePool]:
+        """The node pools with GPUs of a vendor, by name."""
+        return {name: pool for name, pool in self.node_pools.items() if pool.accelerator.vendor == vendor}
+
+    @property
+    def makes_use_of_ssh(self) -> bool:
+        """Whether `pulumi up` runs something on the machines."""
+        return self.kubespray is not None or self.nvidia_container_toolkit is not None
 
 
 class DevicePlugin(Model):
@@ -148,6 +193,8 @@ class BareMetalSettings(Settings):
     """The cluster."""
     device_plugin: DevicePlugin = DevicePlugin()
     """What makes AMD's GPUs schedulable."""
+    gpu_operator: GpuOperator = GpuOperator()
+    """What makes NVIDIA's GPUs schedulable."""
 
     def pool(self, runner: Runner) -> NodePool:
         """The node pool of a runner."""
@@ -171,14 +218,30 @@ class BareMetalSettings(Settings):
 
     def gpu_resource(self, pool: str) -> str:
         """Name under which pods ask for a GPU of that pool."""
+        if self.cluster.node_pools[pool].accelerator.vendor == "nvidia":
+            return GPU
         partition = self.cluster.node_pools[pool].accelerator.partition
         return gpu_resource(self.device_plugin.resource_naming, partition.compute, partition.memory)
 
     def device_plugin_namespaces(self) -> list[tuple[Path, str, str]]:
         """Namespaces of device plugins: the setting, the namespace, and what it is of."""
-        return [(("devicePlugin", "namespace"), self.device_plugin.namespace, "the device plugin")]
+        found: list[tuple[Path, str, str]] = []
+        if self.cluster.pools_of("amd"):
+            found.append((("devicePlugin", "namespace"), self.device_plugin.namespace, "the device plugin"))
+        if self.cluster.pools_of("nvidia"):
+            found.append((("gpuOperator", "namespace"), self.gpu_operator.namespace, "the GPU operator"))
+        return found
 
     def secret_keys(self) -> Mapping[str, str]:
         """Configuration keys that have to hold a secret, each with the setting that asks for it."""
-        own = {"kubeconfig": "cluster.kubeconfig"} if self.cluster.kubeconfig.kind == "secret" else {}
+        cluster = self.cluster
+        own = {"kubeconfig": "cluster.kubeconfig"} if cluster.kubeconfig.kind == "secret" else {}
+        own |= {SSH_KEY: "cluster.ssh"} if cluster.makes_use_of_ssh and needs_ssh_key(cluster) else {}
         return {**super().secret_keys(), **own}
+
+
+def needs_ssh_key(cluster: BareMetalCluster) -> bool:
+    """Whether some login of the cluster has no agent, and so takes the stack's secret."""
+    bastion = cluster.kubespray.run_on if cluster.kubespray else None
+    logins = [cluster.ssh, bastion if bastion and bastion.kind == "bastion" else None]
+    return any(login is not None and login.agent_socket is None for login in logins)

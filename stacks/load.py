@@ -168,7 +168,8 @@ def _stray_secrets(
     secrets: frozenset[str], settings: Settings, withheld: Iterable[Path], file: StackFile
 ) -> Iterator[Fault]:
     """Secrets, none of them a section, that nobody asks for."""
-    asking = (("projects",), ("cluster", "kubeconfig"))
+    sections = ("kubeconfig", "ssh", "kubespray", "nvidiaContainerToolkit")
+    asking = (("projects",), *(("cluster", section) for section in sections))
     if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in asking):
         # Settings that may well ask for them have mistakes of their own.
         return

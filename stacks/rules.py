@@ -34,7 +34,7 @@ def _of_its_kind(settings: Settings, placed: Settings, withheld: Collection[Path
         return eks_rules.broken(cast(Any, settings), cast(Any, placed), withheld)
     from stacks import bare_metal_rules
 
-    return bare_metal_rules.broken(cast(Any, settings), cast(Any, placed))
+    return bare_metal_rules.broken(cast(Any, settings), cast(Any, placed), withheld)
 
 
 def _is_placed(settings: Settings, runner: Runner, withheld: Collection[Path]) -> bool:

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 STACK = "mi300"
 
-SECRET_KEY = "gpu-runners:gpu-test-cluster-privateKey"
+SECRET_KEYS = ("gpu-runners:gpu-test-cluster-privateKey", "gpu-runners:ssh-privateKey")
 
 HOST = '''
 """What pulumi-language-python-exec does with a program, with a monitor that only counts."""
@@ -83,8 +83,8 @@ def engine_configuration() -> dict[str, str]:
     given = yaml.safe_load((ROOT / f"Pulumi.{STACK}.yaml").read_text())["config"]
     texts = {key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in given.items()}
     return {
-        "PULUMI_CONFIG": json.dumps(texts | {SECRET_KEY: "stand-in"}),
-        "PULUMI_CONFIG_SECRET_KEYS": json.dumps([SECRET_KEY]),
+        "PULUMI_CONFIG": json.dumps(texts | dict.fromkeys(SECRET_KEYS, "stand-in")),
+        "PULUMI_CONFIG_SECRET_KEYS": json.dumps(SECRET_KEYS),
     }
 
 

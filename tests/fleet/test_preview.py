@@ -131,8 +131,8 @@ def tree_of(plan: Plan, settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def said(kind: str, name: str) -> str:
-    kind = kind.split(":")[-1]
-    return f"{kind} provider {name}" if kind == "kubernetes" else f"{kind} {name}"
+    provider = " provider" if kind.startswith("pulumi:providers:") else ""
+    return f"{kind.split(':')[-1]}{provider} {name}"
 
 
 def test_the_tree_has_every_resource_under_its_parent(mi300: Plan, settings: Settings) -> None:

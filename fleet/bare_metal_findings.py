@@ -1,0 +1,66 @@
+"""Findings about machines that somebody owns: what works today, and wears out or falls behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from components.kubespray_rules import proxy_findings, site_findings
+from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, advisories_of
+from fleet.finding import Finding
+from stacks.bare_metal_settings import BareMetalSettings
+from stacks.kubespray_cluster import cluster_args
+from stacks.kubespray_rules import STAND_IN_KEY, placed
+from stacks.settings import Settings
+
+_KUBESPRAY = ("cluster", "kubespray")
+
+
+def deprecated_proxy_modes(settings: BareMetalSettings) -> Iterator[Finding]:
+    """`deprecated-proxy-mode`"""
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    for text in proxy_findings(args) if args else ():
+        yield Finding("deprecated-proxy-mode", "warning", *placed(text, settings.cluster, _KUBESPRAY))
+
+
+def clusters_across_sites(settings: BareMetalSettings) -> Iterator[Finding]:
+    """`spans-sites`"""
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    for text in site_findings(args) if args else ():
+        yield Finding("spans-sites", "warning", *placed(text, settings.cluster, _KUBESPRAY))
+
+
+def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
+    """`toolkit-advisory`"""
+    toolkit = settings.cluster.nvidia_container_toolkit
+    if toolkit is None:
+        return
+    for advisory in advisories_of(toolkit.version):
+        has = "may have" if advisory.fixed is None else "has"
+        rated = f", which is {advisory.severity}" if advisory.severity else ""
+        remedy = (
+            f"use {'.'.join(map(str, advisory.fixed))} or newer" if advisory.fixed else "no version without is known"
+        )
+        yield Finding(
+            "toolkit-advisory",
+            "warning",
+            ("cluster", "nvidiaContainerToolkit", "version"),
+            f"{toolkit.version} {has} {advisory.identifier}{rated}; {remedy} (list of {ADVISORIES_REVIEWED:%Y-%m-%d})",
+        )
+
+
+RULES: tuple[Callable[[BareMetalSettings], Iterator[Finding]], ...] = (
+    deprecated_proxy_modes,
+    clusters_across_sites,
+    toolkit_advisories,
+)
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Every finding of a stack on machines that somebody owns; none of another."""
+    if isinstance(settings, BareMetalSettings):
+        for rule in RULES:
+            yield from rule(settings)
+
+
+NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
+"""Names that an acknowledgement can give."""
