@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -113,6 +113,8 @@ class Node(Model):
     """Address that its services listen on, one of its own; left out, that of its default route."""
     access_address: Address | None = None
     """Address by which the other nodes reach it; left out, `internalAddress`."""
+    variables: dict[Filled, Any] = {}
+    """Further variables of kubespray or Ansible for this machine. None that another setting stands for."""
 
 
 class NodePool(Model):

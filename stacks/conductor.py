@@ -22,7 +22,7 @@ from stacks.taints import Taint
 
 
 def build(settings: BareMetalSettings) -> None:
-    """The cluster where it is to be made, everything that runs on it, and the stack's outputs."""
+    """Everything that runs on the cluster, the cluster itself where it is to be made, and the stack's outputs."""
     opts = pulumi.ResourceOptions(providers=[cluster_provider(settings.cluster)])
     if settings.cluster.pools_of("amd"):
         AmdGpuDevicePlugin("amd-gpu-device-plugin", device_plugin_args(settings), opts)

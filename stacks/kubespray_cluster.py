@@ -89,6 +89,7 @@ def node_args(name: str, node: Node, pool: NodePool) -> KubesprayNode:
         site=labels.pop(SITE_LABEL, None),
         labels=labels,
         taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
+        variables=node.variables,
     )
 
 

@@ -27,7 +27,7 @@ HostKey = Annotated[
     str, Text(r"[a-z0-9-]+ [A-Za-z0-9+/]+=*( .*)?", 1024, "a host's public key, the line that ends in .pub has it")
 ]
 UserName = Annotated[str, Text(r"[a-z_][a-z0-9_-]{0,31}", 32, "a user's name")]
-Socket = Annotated[str, Text(r"(~|/)[^\s\"'#%$\\]*", 512, "the path of a socket, without blanks")]
+Socket = Annotated[str, Text(r"/[^\s\"'#%$\\]*", 512, "the absolute path of a socket, without blanks")]
 Url = Annotated[str, Text(r"https?://[^\s\"'#\[\]]+", 512, "a URL: it begins with https://")]
 
 
@@ -87,7 +87,9 @@ RunOn = Annotated[RunHere | RunOnBastion, Field(discriminator="kind")]
 class KubespraySource(Model):
     """Which kubespray, and where it comes from."""
 
-    version: Annotated[str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, "a tag such as v2.31.0")] = KUBESPRAY_VERSION
+    version: Annotated[str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, f"a tag such as {KUBESPRAY_VERSION}")] = (
+        KUBESPRAY_VERSION
+    )
     """Its tag."""
     url: Filled = KUBESPRAY_URL
     """Git repository, or a mirror of it."""

@@ -14,9 +14,16 @@ from stacks.kubespray_settings import Url
 from stacks.value_types import Model, Name, Switch, Text
 
 PackageVersion = Annotated[
-    str, Text(r"[0-9]+\.[0-9]+\.[0-9]+-[0-9]+", 32, "a package's version with its revision: 1.17.8-1")
+    str,
+    Text(
+        r"[0-9]+\.[0-9]+\.[0-9]+-[0-9]+",
+        32,
+        f"a package's version with its revision: {NVIDIA_CONTAINER_TOOLKIT_VERSION}",
+    ),
 ]
-ChartVersion = Annotated[str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, "an exact version such as v26.7.0")]
+ChartVersion = Annotated[
+    str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, f"an exact version such as {NVIDIA_GPU_OPERATOR_VERSION}")
+]
 
 
 class ContainerToolkit(Model):

@@ -107,7 +107,8 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
 def test_a_secret_of_a_broken_project_is_not_called_stray(tmp_path: pathlib.Path) -> None:
     text = (CASES / "two-projects.ok.yaml").read_text().replace("      configUrl: https://github.com/example\n", "")
     assert faults(text.replace("kind: secret", "kind: secrets"), tmp_path) == [
-        "7: cluster.kubeconfig.kind: \"secrets\" is not possible; did you mean 'secret'? allowed: context, kubespray, secret",
+        "7: cluster.kubeconfig.kind: \"secrets\" is not possible; did you mean 'secret'? allowed: context, kubespray, "
+        "secret",
         "21: projects.ml.configUrl: is missing; add it: Its URL",
     ]
 
