@@ -103,6 +103,21 @@ def parser() -> argparse.ArgumentParser:
     )
     imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries there")
 
+    hosts = commands.add_parser(
+        "hosts",
+        help="ask the declared machines by SSH whether they are what the stack file says",
+        description="Logs in to every machine of the stack with its `cluster.ssh`, reads what it is like, and changes"
+        " nothing. The only command that opens a connection to a declared address.",
+    )
+    hosts.add_argument("stack")
+    hosts.add_argument(
+        "--identity",
+        metavar="FILE",
+        type=pathlib.Path,
+        help="private key; without, that of an agent, or ~/.ssh/id_ed25519",
+    )
+    hosts.add_argument("--seconds", metavar="N", type=float, default=60, help="what one machine may take; 60")
+
     pins = commands.add_parser("pins", help="list every version that is fixed, and why")
     pins.add_argument("--format", choices=("text", "json"), default="text")
     pins.add_argument(
@@ -289,6 +304,21 @@ def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if due else OK
 
 
+def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from fleet import declared_hosts, hosts, stack
+    from sandbox.terminal import console
+
+    try:
+        reports = declared_hosts.surveyed(stack.read(root, arguments.stack), arguments.identity, arguments.seconds)
+    except declared_hosts.NoKey as error:
+        print(f"gpufleet: {error}", file=sys.stderr)
+        return INVALID
+    console().print(hosts.table(reports))
+    wrong = sum(bool(report.failures) for report in reports)
+    print(f"{len(reports)} machines asked, {wrong} with something to be done")
+    return FINDINGS if wrong else OK
+
+
 def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from fleet import diff, diff_report, revisions
 
@@ -423,6 +453,7 @@ _COMMANDS = {
     "labels": _labels,
     "lint-workflows": _lint_workflows,
     "import": _import,
+    "hosts": _hosts,
     "pins": _pins,
     "diff": _diff,
     "capacity": _capacity,

@@ -1,0 +1,97 @@
+"""The machines that a stack file declares, asked by SSH whether they are what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from components.host_preflight import HostNeeds
+from components.nvidia_container_toolkit import toolkit_script
+from components.ssh import SshHost, SshLogin, ssh_refusals
+from fleet.hosts import HostReport, survey
+from fleet.stack import Stack
+from stacks.bare_metal_settings import BareMetalCluster, BareMetalSettings, Node, NodePool
+from stacks.fault import InvalidSettings
+from stacks.kubespray_cluster import login_from_here, machines, ssh_host, toolkit_args
+from stacks.kubespray_rules import STAND_IN_KEY, placed
+from stacks.kubespray_settings import Ssh
+
+CONTROL_PLANE_MIB = 1500
+"""Least memory of a control plane for kubespray (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
+
+DEFAULT_IDENTITY = "~/.ssh/id_ed25519"
+"""Private key where none is named and no agent runs."""
+
+
+class NoKey(Exception):
+    """Nobody can log in: one line that says what to do."""
+
+
+def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> list[HostReport]:
+    """What each declared machine is like, in the order of the file.
+
+    `identity` is a file with a private key; None takes the declared agent, the caller's own, or the caller's key.
+    `seconds` is what one machine may take.
+
+    Raises stacks.fault.InvalidSettings where the file does not say how machines are reached, NoKey where there is no
+    key, OSError for a key that cannot be read, and FileNotFoundError without an SSH client.
+    """
+    cluster, ssh = _reached(stack)
+    login = _login(cluster, ssh, identity)
+    hosts = {name: ssh_host(name, node) for name, node, _ in machines(cluster)}
+    if refusals := ssh_refusals([*hosts.values()], login):
+        places = (placed(refusal, cluster, ("cluster",)) for refusal in refusals)
+        raise InvalidSettings(stack.file.fault(*place) for place in places)
+    needs = {name: needs_of(node, pool) for name, node, pool in machines(cluster)}
+    reports: dict[str, HostReport] = {}
+    for verifications, group in _groups(cluster, hosts):
+        found = survey(group, login, needs, verifications=verifications, seconds=seconds) if group else []
+        reports |= {report.host.name: report for report in found}
+    return [reports[name] for name in hosts]
+
+
+def _reached(stack: Stack) -> tuple[BareMetalCluster, Ssh]:
+    if not isinstance(stack.settings, BareMetalSettings):
+        message = "its machines come and go, and nobody logs in to them; name a stack of kind bareMetal"
+        raise InvalidSettings([stack.file.fault(("cluster", "kind"), message)])
+    cluster = stack.settings.cluster
+    if cluster.ssh is None:
+        message = "is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}"
+        raise InvalidSettings([stack.file.fault(("cluster", "ssh"), message)])
+    return cluster, cluster.ssh
+
+
+def _login(cluster: BareMetalCluster, ssh: Ssh, identity: pathlib.Path | None) -> SshLogin:
+    """The declared login with a key that is at hand: the stack's own is a secret, and stays one."""
+    way = login_from_here(cluster, ssh, STAND_IN_KEY)
+    socket = None if identity else way.agent_socket or os.environ.get("SSH_AUTH_SOCK")
+    if socket:
+        return dataclasses.replace(way, private_key=None, agent_socket=socket)
+    file = identity or pathlib.Path(DEFAULT_IDENTITY).expanduser()
+    if identity is None and not file.exists():
+        raise NoKey(f"there is no agent, and no key in {DEFAULT_IDENTITY}; name a private key with --identity")
+    return dataclasses.replace(way, private_key=file.read_text(), agent_socket=None)
+
+
+def needs_of(node: Node, pool: NodePool) -> HostNeeds:
+    """What a machine is needed for."""
+    address = node.internal_address
+    gpus = pool.accelerator
+    if "control_plane" in node.roles:
+        return HostNeeds(address=address, memory_mib=CONTROL_PLANE_MIB, gpu=gpus.vendor, gpus=gpus.count)
+    return HostNeeds(address=address, gpu=gpus.vendor, gpus=gpus.count)
+
+
+def _groups(
+    cluster: BareMetalCluster, hosts: Mapping[str, SshHost]
+) -> Iterator[tuple[Mapping[str, str], list[SshHost]]]:
+    """Machines that are asked alike: those with the container toolkit, with the script that says where it has drifted,
+    and the others."""
+    toolkit = toolkit_args(cluster, STAND_IN_KEY)
+    has_it = {host.name for host in toolkit.hosts} if toolkit else set()
+    yield {}, [host for name, host in hosts.items() if name not in has_it]
+    if toolkit:
+        script = toolkit_script(toolkit)
+        yield {"nvidia-container-toolkit": script}, [host for name, host in hosts.items() if name in has_it]
