@@ -315,7 +315,7 @@ def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         return INVALID
     console().print(hosts.table(reports))
     wrong = sum(bool(report.failures) for report in reports)
-    print(f"{len(reports)} machines asked, {wrong} with something to be done")
+    print(f"{len(reports)} machine{'s' * (len(reports) != 1)} asked, {wrong} with something to be done")
     return FINDINGS if wrong else OK
 
 
