@@ -73,7 +73,7 @@ class Rehearsal:
         # A killed run leaves the engine's lock behind; that nobody else runs, `alone` sees to.
         self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
         self.pulumi("cancel", "--yes", quiet=True)
-        values = dict.fromkeys(self.stack.settings.secret_keys().keys() - {SSH_KEY}, STAND_IN)
+        values = dict.fromkeys(self.secret_keys(), STAND_IN)
         values["kubeconfig"] = self.control_plane.kubeconfig.read_text()
         for key, text in values.items():
             if key not in self._secrets():
@@ -89,6 +89,10 @@ class Rehearsal:
 
     def _secrets(self) -> set[str]:
         return set(read(self._stack_file).secrets) if self._stack_file.exists() else set()
+
+    def secret_keys(self) -> set[str]:
+        """Secrets that the rehearsed stack asks for: nobody logs in to machines."""
+        return {*self.stack.settings.secret_keys(), "kubeconfig"} - {SSH_KEY}
 
     def _values(self) -> dict[str, Any]:
         values = dict(self.stack.file.values)

@@ -103,7 +103,7 @@ class Node(Model):
     """Its own labels, over those of its pool."""
     site: Annotated[LabelValue, Field(min_length=1)] | None = None
     """Where it stands; becomes its label `topology.kubernetes.io/region`."""
-    roles: Annotated[tuple[Role, ...], Field(min_length=1)] = ("worker",)
+    roles: tuple[Role, ...] = ("worker",)
     """What it is in the cluster."""
     host_keys: tuple[HostKey, ...] = ()
     """Its public host keys, as `/etc/ssh/ssh_host_ed25519_key.pub` has one on it. Whoever logs in needs one."""

@@ -135,6 +135,9 @@ def placed(fault: str, cluster: BareMetalCluster, section: Path) -> Breach:
         where = hosts[head]
     else:
         where = _PLACES.get(head) or (*section, to_camel(head))
+    if "variables" in (head, *rest):
+        # What kubespray calls its own is called the same everywhere.
+        return (*where, *rest), _in_words(message)
     return (*where, *(int(part) if part.isdecimal() else to_camel(part) for part in rest)), _in_words(message)
 
 
@@ -160,4 +163,4 @@ def _hosts(cluster: BareMetalCluster) -> dict[str, Path]:
 def _in_words(message: str) -> str:
     for argument, setting in _WORDS.items():
         message = re.sub(rf"\b{argument}\b", setting, message)
-    return message
+    return message.replace("the argument ", "the setting ")

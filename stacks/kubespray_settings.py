@@ -38,7 +38,7 @@ class Jump(Model):
     """What it is called; no node is called the same."""
     address: Address
     """Its address."""
-    host_keys: Annotated[tuple[HostKey, ...], Field(min_length=1)]
+    host_keys: tuple[HostKey, ...]
     """Its public host keys."""
     port: Port = 22
     """Port of its SSH server."""
@@ -72,7 +72,7 @@ class RunOnBastion(Model):
     """What it is called; no node is called the same."""
     address: Address
     """Its address."""
-    host_keys: Annotated[tuple[HostKey, ...], Field(min_length=1)]
+    host_keys: tuple[HostKey, ...]
     """Its public host keys."""
     port: Port = 22
     """Port of its SSH server."""

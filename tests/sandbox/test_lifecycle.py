@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -211,3 +212,39 @@ def test_killed_at_any_moment_the_next_up_ends_running(checkout: Checkout) -> No
         assert code == 0, f"after a kill at {seconds} s: {err or out}"
         assert out.splitlines()[-1].endswith(": 4 runner pods running")
     assert process.returncode == 0
+
+
+def listening(address: str) -> socket.socket:
+    """A server at that address that answers nobody, and can be asked whether somebody came."""
+    server = socket.create_server((address, 0))
+    server.setblocking(False)
+    return server
+
+
+def came(server: socket.socket) -> bool:
+    """Whether somebody has connected, or was about to."""
+    try:
+        server.accept()
+    except BlockingIOError:
+        return False
+    return True
+
+
+def test_nobody_connects_to_a_declared_machine(checkout: Checkout) -> None:
+    """The machines are this one, and listen where the stack file says."""
+    checkout.run("down", "mi300")
+    servers = [listening(f"127.0.0.{number}") for number in (11, 12, 21)]
+    text = MI300
+    for address, server in zip(("192.0.2.11", "192.0.2.12", "198.51.100.21"), servers, strict=True):
+        here, port = server.getsockname()
+        text = text.replace(f"address: {address}\n", f"address: {here}\n            port: {port}\n")
+    assert text.count("address: 127.0.0.") == 3
+    checkout.stack_file.write_text(text)
+    code, out, err = checkout.run("up", "mi300")
+    assert code == 0, err or out
+    assert "KubesprayCluster mi300           not run: the sandbox is the cluster" in out
+    assert [came(server) for server in servers] == [False] * 3
+    for server in servers:
+        with socket.create_connection(server.getsockname()):
+            assert came(server)
+        server.close()
