@@ -224,9 +224,10 @@ def listening(address: str) -> socket.socket:
 def came(server: socket.socket) -> bool:
     """Whether somebody has connected, or was about to."""
     try:
-        server.accept()
+        connection, _ = server.accept()
     except BlockingIOError:
         return False
+    connection.close()
     return True
 
 
