@@ -92,6 +92,7 @@ _ON_MACHINES = {
 _INSTEAD = {
     "karpenter": "runs beside the cluster, with these values",
     "karpenter-crd": "its CRDs are there",
+    "gpu-operator": "played: GPUs as the stack file declares them",
     "nvidia-device-plugin": "played: GPUs as its configuration says",
     "gha-runner-scale-set": "not installed: GitHub and its listener are played",
 }
