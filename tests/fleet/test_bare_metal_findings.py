@@ -1,0 +1,78 @@
+"""Findings about machines: what each is said of, and what it is not said of."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet import bare_metal_findings, stack
+from stacks.fault import dotted
+from tests.conftest import ROOT
+
+KUBESPRAY = (ROOT / "tests/settings/kubespray.ok.yaml").read_text()
+MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
+A10 = (ROOT / "examples/a10/Pulumi.a10.yaml").read_text()
+EXISTING = (ROOT / "tests/settings/smallest.ok.yaml").read_text()
+
+
+def one_site(cluster: dict[str, Any]) -> None:
+    for node in cluster["nodePools"]["mi300x"]["nodes"].values():
+        node["site"] = "austin"
+
+
+def unwrapped(cluster: dict[str, Any]) -> None:
+    cluster["kubespray"]["calico"] = {"encapsulation": "none"}
+
+
+def one_control_plane(cluster: dict[str, Any]) -> None:
+    for name, node in cluster["nodePools"]["mi300x"]["nodes"].items():
+        if name != "mi300x-austin-1":
+            node["roles"] = ["worker"]
+
+
+PROXY, SITES = "deprecated-proxy-mode cluster.kubespray.proxyMode", "spans-sites cluster.nodePools"
+
+CASES: dict[str, tuple[str, Callable[[dict[str, Any]], None], list[str]]] = {
+    "as committed": (MI300, lambda cluster: None, [PROXY, SITES, SITES]),
+    "another proxy": (MI300, lambda cluster: cluster["kubespray"].update(proxyMode="nftables"), [SITES, SITES]),
+    "before it was deprecated": (
+        MI300,
+        lambda cluster: cluster["kubespray"].update(kubernetesVersion="1.34.1"),
+        [SITES, SITES],
+    ),
+    "one site": (MI300, one_site, [PROXY]),
+    "workers elsewhere": (MI300, one_control_plane, [PROXY]),
+    "pods' own addresses": (
+        MI300,
+        unwrapped,
+        [PROXY, SITES, SITES, "spans-sites cluster.kubespray.calico.encapsulation"],
+    ),
+    "nothing deprecated": (
+        KUBESPRAY,
+        lambda cluster: None,
+        ["toolkit-advisory cluster.nvidiaContainerToolkit.version"],
+    ),
+    "a pinned toolkit": (A10, lambda cluster: None, ["toolkit-advisory cluster.nvidiaContainerToolkit.version"]),
+    "no toolkit": (A10, lambda cluster: cluster.pop("nvidiaContainerToolkit"), []),
+    "a cluster that exists": (EXISTING, lambda cluster: None, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_found(case: str, tmp_path: pathlib.Path) -> None:
+    text, change, expected = CASES[case]
+    whole = yaml.safe_load(text)
+    change(whole["config"]["gpu-runners:cluster"])
+    (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+    found = list(bare_metal_findings.findings(stack.read(tmp_path, "lab").settings))
+    assert [f"{each.name} {dotted(each.path)}" for each in found] == expected
+    assert {each.name for each in found} <= bare_metal_findings.NAMES
+
+
+def test_an_advisory_says_when_the_list_was_looked_at() -> None:
+    (finding,) = bare_metal_findings.findings(stack.read(ROOT / "examples/a10", "a10").settings)
+    assert finding.message == ("1.17.8-1 may have CVE-2026-24260; no version without is known (list of 2026-11-21)")
