@@ -183,6 +183,8 @@ def _pools(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
 
 
 def _pool(pool: EvaluatedPool | None) -> str:
+    if pool is not None and pool.bought is not None:
+        return pool.bought
     return f"{pool.nodes} node{'s' * (pool.nodes != 1)} with {pool.gpus} GPUs" if pool else "none"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from fleet.capacity import StackCapacity
+    from fleet.capacity import Pool, StackCapacity
     from fleet.plan import Plan, Resource
     from fleet.stack import Stack
 
@@ -98,6 +98,9 @@ class EvaluatedPool(_Part):
     """Nodes that it has."""
     gpus: int
     """GPUs of all of them."""
+    bought: str | None = None
+    """Where its nodes are bought when jobs wait: which, within which limits, and how GPUs are shared. Nodes and GPUs
+    are 0 then."""
 
 
 class EvaluatedFinding(_Part):
@@ -198,7 +201,13 @@ def _capacity(stack: Stack) -> StackCapacity | None:
 
 
 def _pools(stack: Stack, capacity: StackCapacity | None) -> dict[str, EvaluatedPool]:
-    return {pool.pool: EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus) for pool in (capacity.pools if capacity else ())}
+    return {pool.pool: _pool(pool) for pool in (capacity.pools if capacity else ())}
+
+
+def _pool(pool: Pool) -> EvaluatedPool:
+    if pool.kind == "elastic":
+        return EvaluatedPool(nodes=0, gpus=0, bought=pool.bought)
+    return EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus)
 
 
 def _labels(stack: Stack, capacity: StackCapacity | None) -> list[EvaluatedLabel]:

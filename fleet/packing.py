@@ -57,7 +57,7 @@ Fit = Literal["yes", "no", "unknown"]
 """Whether jobs fit at once; `unknown` where first fit decreasing finds no way and a full search would take too long."""
 
 
-class _TooManyCombinations(Exception):
+class TooManyCombinations(Exception):
     """The budget is spent."""
 
 
@@ -75,11 +75,11 @@ def fit(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> Fit:
     """Whether all demands at their most fit at once. `yes` and `no` are certain."""
     if any(alone(demand, shapes) < demand.most for demand in demands) or _too_much_of_something(demands, shapes):
         return "no"
-    if _first_fit_decreasing(demands, shapes):
+    if first_fit_decreasing(demands, shapes):
         return "yes"
     try:
         return "yes" if _fits_somehow(demands, shapes) else "no"
-    except _TooManyCombinations:
+    except TooManyCombinations:
         return "unknown"
 
 
@@ -98,7 +98,7 @@ def _by_resource(shapes: Sequence[NodeShape]) -> Iterator[list[tuple[NodeShape, 
         yield list(zip(shapes, amounts, strict=True))
 
 
-def _first_fit_decreasing(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
+def first_fit_decreasing(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
     """Whether every job finds a node, largest jobs first, each on the first node that has room."""
     largest = [max(amounts) or 1 for amounts in zip(*(shape.amounts for shape in shapes), strict=True)]
     nodes = [(shape.name, list(shape.amounts)) for shape in shapes for _ in range(shape.count)]
@@ -119,16 +119,16 @@ def _ratio(part: int, whole: int) -> float:
 
 def _fits_somehow(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
     """Node by node, every way to fill it; of what is left over afterwards only what no other way leaves less of."""
-    spent = _Budget()
+    spent = Budget()
     left = {tuple(demand.most for demand in demands)}
     for shape in shapes:
-        ways = _unbeaten([_negative(way) for way in _ways(shape, demands, spent)], spent)
+        kept = unbeaten([_negative(way) for way in ways(shape, demands, spent)], spent)
         for _ in range(shape.count):
             reached = set()
-            for before, way in itertools.product(left, ways):
+            for before, way in itertools.product(left, kept):
                 spent.one_more()
                 reached.add(tuple(max(0, jobs + taken) for jobs, taken in zip(before, way, strict=True)))
-            left = set(_unbeaten(reached, spent))
+            left = set(unbeaten(reached, spent))
     return any(not any(jobs) for jobs in left)
 
 
@@ -138,13 +138,13 @@ def guaranteed(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeSh
     rivals = [other for other in others if other.shapes & demand.shapes]
     try:
         found = Bound(_least_left(demand, rivals, there), exact=True)
-    except _TooManyCombinations:
-        taken = sum(rival.most * _slots_taken(rival, demand) for rival in rivals)
+    except TooManyCombinations:
+        taken = sum(rival.most * slots_taken(rival, demand) for rival in rivals)
         found = Bound(max(0, alone(demand, shapes) - taken), exact=False)
     return found if found.jobs < demand.most else Bound(demand.most, exact=True)
 
 
-def _slots_taken(rival: Demand, demand: Demand) -> int:
+def slots_taken(rival: Demand, demand: Demand) -> int:
     """Places that one job of the rival takes at most: a floor falls by no more than the ceiling of what is taken."""
     return max(-(-taken // ask) for taken, ask in zip(rival.asks, demand.asks, strict=True) if ask)
 
@@ -152,38 +152,38 @@ def _slots_taken(rival: Demand, demand: Demand) -> int:
 def _least_left(demand: Demand, rivals: Sequence[Demand], shapes: Sequence[NodeShape]) -> int:
     """The fewest places that rivals leave. A state is what they have used and what is left; it is dropped when another
     leaves no more and has used no more of anything."""
-    spent = _Budget()
+    spent = Budget()
     states: set[Amounts] = {(0,) * (len(rivals) + 1)}
     for shape in shapes:
-        ways = _unbeaten(
-            [(slots(_rest(shape, way, rivals), demand.asks), *way) for way in _ways(shape, rivals, spent)], spent
+        kept = unbeaten(
+            [(slots(rest(shape, way, rivals), demand.asks), *way) for way in ways(shape, rivals, spent)], spent
         )
         for _ in range(shape.count):
             reached = set()
-            for state, way in itertools.product(states, ways):
+            for state, way in itertools.product(states, kept):
                 spent.one_more()
                 total = tuple(map(sum, zip(state, way, strict=True)))
                 if all(used <= rival.most for used, rival in zip(total[1:], rivals, strict=True)):
                     reached.add(total)
-            states = set(_unbeaten(reached, spent))
+            states = set(unbeaten(reached, spent))
     return min(state[0] for state in states)
 
 
-def _ways(shape: NodeShape, demands: Sequence[Demand], spent: _Budget) -> list[Amounts]:
-    """Every combination of jobs that one node holds: a number for each demand."""
-    ways: list[Amounts] = [()]
+def ways(shape: NodeShape, demands: Sequence[Demand], spent: Budget) -> list[Amounts]:
+    """Every combination of jobs that one node holds: a number for each demand. Raises TooManyCombinations."""
+    found: list[Amounts] = [()]
     for demand in demands:
-        held = ways
-        ways = []
+        held = found
+        found = []
         for way in held:
-            room = slots(_rest(shape, way, demands), demand.asks) if shape.name in demand.shapes else 0
+            room = slots(rest(shape, way, demands), demand.asks) if shape.name in demand.shapes else 0
             for jobs in range(min(room, demand.most) + 1):
                 spent.one_more()
-                ways.append((*way, jobs))
-    return ways
+                found.append((*way, jobs))
+    return found
 
 
-def _rest(shape: NodeShape, way: Amounts, demands: Sequence[Demand]) -> Amounts:
+def rest(shape: NodeShape, way: Amounts, demands: Sequence[Demand]) -> Amounts:
     """What is free on a node beside the jobs of a way, which may be of the first demands only."""
     taken = [[jobs * ask for ask in demand.asks] for jobs, demand in zip(way, demands, strict=False)]
     return tuple(have - sum(each[index] for each in taken) for index, have in enumerate(shape.amounts))
@@ -193,8 +193,8 @@ def _negative(way: Amounts) -> Amounts:
     return tuple(-jobs for jobs in way)
 
 
-def _unbeaten(points: Collection[Amounts], spent: _Budget) -> list[Amounts]:
-    """Those of which no other is at most as large in everything."""
+def unbeaten(points: Collection[Amounts], spent: Budget) -> list[Amounts]:
+    """Those of which no other is at most as large in everything. Raises TooManyCombinations."""
     kept: list[Amounts] = []
     for point in sorted(set(points)):
         spent.one_more(1 + len(kept) // 4)
@@ -203,17 +203,17 @@ def _unbeaten(points: Collection[Amounts], spent: _Budget) -> list[Amounts]:
     return kept
 
 
-class _Budget:
-    """Counts what is tried."""
+class Budget:
+    """Counts what is tried, up to BUDGET."""
 
     def __init__(self) -> None:
         self._left = BUDGET
 
     def one_more(self, steps: int = 1) -> None:
-        """Raises _TooManyCombinations once the budget is spent."""
+        """Raises TooManyCombinations once the budget is spent."""
         self._left -= steps
         if self._left < 0:
-            raise _TooManyCombinations
+            raise TooManyCombinations
 
 
 def blocking(demand: Demand, other: Demand, shapes: Sequence[NodeShape]) -> int | None:

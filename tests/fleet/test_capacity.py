@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet import capacity, stack
-from fleet.capacity import PoolCapacity
+from fleet.pool_capacity import PoolCapacity
 from tests.conftest import Gpufleet, MakeProject
 
 FLEET = """\

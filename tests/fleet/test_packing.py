@@ -131,7 +131,7 @@ def test_first_fit_misses_what_a_search_finds() -> None:
     """Largest first puts 4 and 4 on one node, and leaves 1 of it; 4, 3 and 2 fill both."""
     nodes = [NodeShape("n", (9,), 2)]
     jobs = [Demand(f"of {size}", (size,), 2, frozenset({"n"})) for size in (4, 3, 2)]
-    assert not packing._first_fit_decreasing(jobs, nodes)
+    assert not packing.first_fit_decreasing(jobs, nodes)
     assert fit(jobs, nodes) == "yes"
 
 

@@ -1,0 +1,147 @@
+"""What a pool holds whose nodes Karpenter buys when jobs wait, within the pool's limits.
+
+Nodes are taken to have what Karpenter reckons before it buys one (components/node_pool_fit.py), without what the
+cluster's own DaemonSets ask for. Nodes on which nothing runs are taken to be given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from components.ec2_instance_types import LABELS, InstanceType, label
+from components.gpu_sharing import GPU
+from components.node_pool_args import KarpenterNodePoolArgs
+from components.node_pool_fit import allocatable, instance_types_of, within_limits
+from components.node_pool_fit import capacity as whole
+from fleet import elastic_packing
+from fleet.elastic_packing import Offer
+from fleet.packing import Amounts, Demand, slots
+from fleet.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, shares
+from stacks import quantity
+from stacks.eks_rules import requests_of
+from stacks.eks_settings import EksSettings, KarpenterPool
+from stacks.node_pools import node_pool_args
+from stacks.settings import Runner
+
+DAEMONS = {"cpu": Decimal("0.15"), "pods": Decimal(4)}
+"""What the cluster's own DaemonSets ask for on every node: 100m of kube-proxy and 25m of each of the two containers of
+aws-node, as EKS installs its addons, beside the agent of EKS Pod Identity and NVIDIA's device plugin, which ask for
+nothing. Four pods, though not every node has all of them."""
+
+SMOKE = "the smoke workload"
+"""What its pods are called among labels: they are in the way like jobs."""
+
+
+def elastic_pool(settings: EksSettings, name: str, overcommit: bool) -> ElasticPoolCapacity:
+    """What one pool holds."""
+    pool, args = settings.cluster.node_pools[name], node_pool_args(name, settings.cluster)
+    types = [each for each in instance_types_of(args) if within_limits(each, args)]
+    limits = _limits(args)
+    offers = [_offer(each, args) for each in types]
+    demands = list(_demands(settings, name, args, types))
+    labels = [
+        _label(demand, [other for other in demands if other is not demand], offers, limits)
+        for demand in demands
+    ]  # fmt: skip
+    return ElasticPoolCapacity.model_construct(
+        pool=name,
+        types=[each.name for each in types],
+        limits=limits_in_words(pool),
+        shared_by=settings.shares(name),
+        fits=elastic_packing.fit(demands, offers, limits),
+        whichever=all(each.guaranteed >= each.max for each in labels),
+        overcommit=overcommit,
+        labels=[each for each in labels if each.label != SMOKE],
+    )
+
+
+def limits_in_words(pool: KarpenterPool) -> str:
+    """The limits as the stack file has them: GPUs are physical ones."""
+    given = pool.limits
+    found = (
+        f"{given.cpu} cores" if given.cpu is not None else None,
+        given.memory,
+        _counted(given.gpus, "GPU"),
+        _counted(given.nodes, "node"),
+    )
+    return ", ".join(each for each in found if each is not None) or "none"
+
+
+def _counted(number: int | None, what: str) -> str | None:
+    return None if number is None else f"{number} {what}{'s' * (number != 1)}"
+
+
+def _label(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> LabelCapacity:
+    promised = elastic_packing.guaranteed(demand, others, offers, limits)
+    best = elastic_packing.burst(demand, offers, limits)
+    found = [(elastic_packing.blocking(demand, other, offers, limits), other.label) for other in others]
+    holding = [each.amounts for each in offers if each.name in demand.shapes and slots(each.amounts, demand.asks)]
+    return LabelCapacity.model_construct(
+        label=demand.label,
+        gpus=demand.asks[0],
+        max=demand.most,
+        guaranteed=promised.jobs,
+        guaranteed_exactly=promised.exact,
+        burst=best.jobs,
+        burst_exactly=best.exact,
+        kept_out_by=[
+            Blocker.model_construct(label=label, jobs=jobs)
+            for jobs, label in sorted((jobs, label) for jobs, label in found if jobs is not None)
+        ],
+        shares=shares(demand.asks, min(holding)) if holding else {},
+    )
+
+
+# -- settings as amounts ----------------------------------------------------------------------------------------------
+
+
+def _limits(args: KarpenterNodePoolArgs) -> Amounts:
+    return tuple(int(_fine(name, quantity.parse(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items()))
+
+
+def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs) -> Offer:
+    has = whole(instance_type, args.node_class, args.sharing)
+    # Karpenter counts a node as one of `nodes`.
+    counted = {**has, "nodes": Decimal(1)}
+    cost = tuple(int(_fine(name, counted.get(name, Decimal(0)), ROUND_CEILING)) for name in sorted(args.limits))
+    room = allocatable(instance_type, args.node_class, args.sharing)
+    free = {name: amount - DAEMONS.get(name, Decimal(0)) for name, amount in room.items()}
+    return Offer(instance_type.name, cost, _amounts(free, ROUND_FLOOR))
+
+
+_NAMES = (GPU, "cpu", "memory", "ephemeral-storage", "pods")
+
+
+def _amounts(amounts: Mapping[str, Decimal], rounding: str) -> Amounts:
+    return tuple(max(0, int(_fine(name, amounts.get(name, Decimal(0)), rounding))) for name in _NAMES)
+
+
+def _fine(name: str, amount: Decimal, rounding: str) -> Decimal:
+    """Thousandths of a core, bytes, or a number."""
+    return (amount * 1000 if name == "cpu" else amount).to_integral_value(rounding)
+
+
+def _demands(
+    settings: EksSettings, pool: str, args: KarpenterNodePoolArgs, types: Sequence[InstanceType]
+) -> Iterator[Demand]:
+    for name, runner in sorted(settings.runners.items()):
+        if settings.pool_name(runner) == pool:
+            asks = {resource: quantity.parse(amount) for resource, amount in requests_of(settings, runner).items()}
+            taking = frozenset(each.name for each in types if _selected(settings, runner, each, args))
+            yield Demand(name, _amounts({**asks, "pods": Decimal(1)}, ROUND_CEILING), runner.max, taking)
+    smoke = settings.cluster.smoke_workload
+    if smoke is not None and smoke.pool == pool:
+        asks = {GPU: Decimal(smoke.gpus), "pods": Decimal(1)}
+        yield Demand(SMOKE, _amounts(asks, ROUND_CEILING), smoke.replicas, frozenset(each.name for each in types))
+
+
+def _selected(
+    settings: EksSettings, runner: Runner, instance_type: InstanceType, args: KarpenterNodePoolArgs
+) -> bool:  # fmt: skip
+    """Whether its profile selects nodes of that type; of labels that are not the type's, it is taken that it does."""
+    return all(
+        value in label(instance_type, key, args.zones)
+        for key, value in settings.profile(runner).node_selector.items()
+        if key in LABELS
+    )
