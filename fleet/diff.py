@@ -48,7 +48,7 @@ class StackDifference(Documented):
     secrets: list[str]
     """Secret keys that are set for the first time, set anew or removed."""
     pools: list[str]
-    """Node pools that come, go, grow or shrink in a stack that stays."""
+    """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
 
@@ -145,6 +145,11 @@ def _notes(
                 f"stack {each.stack} is gone from the head, and with its file nothing deletes what it has made:"
                 " pulumi destroy it from the base first"
             )
+        if any(change.action == "replaced" and change.type.startswith("aws:") for change in each.resources):
+            yield (
+                f"stack {each.stack}: what takes the id of a replaced AWS resource is replaced or updated after it, and"
+                " is not counted here: ids are known to the engine only"
+            )
     invalid = [name for name in others if _faulty(name, before, after)]
     if invalid:
         yield f"the labels of {', '.join(invalid)} are not all known: a revision of it is invalid"
@@ -178,17 +183,29 @@ def _secrets(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
 
 def _pools(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
     names = sorted(old.pools.keys() | new.pools.keys())
-    said = {name: [_pool(side.pools.get(name)) for side in (old, new)] for name in names}
-    return [f"pool {name}: {before} → {after}" for name, (before, after) in said.items() if before != after]
+    changes = ((name, _pool_change(old.pools.get(name), new.pools.get(name))) for name in names)
+    return [f"pool {name}: {change}" for name, change in changes if change]
+
+
+def _pool_change(before: EvaluatedPool | None, after: EvaluatedPool | None) -> str:
+    """What is another than before; of bought nodes only that, since their limits are many."""
+    if before and after and before.bought and after.bought:
+        keys = [key for key in {**before.bought, **after.bought} if before.bought.get(key) != after.bought.get(key)]
+        return "; ".join(f"{key} {before.bought.get(key, 'none')} → {after.bought.get(key, 'none')}" for key in keys)
+    said = _pool(before), _pool(after)
+    return "" if said[0] == said[1] else " → ".join(said)
 
 
 def _pool(pool: EvaluatedPool | None) -> str:
-    if pool is not None and pool.bought is not None:
-        return pool.bought
+    if pool is not None and pool.bought:
+        return "; ".join(f"{key} {value}" for key, value in pool.bought.items())
     return f"{pool.nodes} node{'s' * (pool.nodes != 1)} with {pool.gpus} GPUs" if pool else "none"
 
 
 # -- refusals beside those of labels ----------------------------------------------------------------------------------
+
+_NOT_UNSEEN = frozenset({"open-endpoint"})
+"""Findings that nobody should merge in passing, though they may be meant: they are no errors."""
 
 _CONTROLLER, _SCALE_SET = "gha-runner-scale-set-controller", "gha-runner-scale-set"
 
@@ -208,7 +225,7 @@ def _refusals(
         if change.action == "refused":
             yield "immutable", each.stack, f"{change.title}: {', '.join(change.reasons)}; give the new one another name"
     for finding in each.findings:
-        if finding.severity == "error":
+        if finding.severity == "error" or finding.name in _NOT_UNSEEN:
             yield finding.name, each.stack, f"{finding.path}: {finding.message}"
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     yield from _controllers(each.stack, old, new)

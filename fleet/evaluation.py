@@ -98,9 +98,9 @@ class EvaluatedPool(_Part):
     """Nodes that it has."""
     gpus: int
     """GPUs of all of them."""
-    bought: str | None = None
-    """Where its nodes are bought when jobs wait: which, within which limits, and how GPUs are shared. Nodes and GPUs
-    are 0 then."""
+    bought: dict[str, str] = {}
+    """Where its nodes are bought when jobs wait: what, within which limits, and how many jobs are on one GPU. Nodes and
+    GPUs are 0 then."""
 
 
 class EvaluatedFinding(_Part):

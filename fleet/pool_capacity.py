@@ -110,13 +110,12 @@ class ElasticPoolCapacity(Documented):
         return self.too_much if self.fits == "no" and not self.overcommit else None
 
     @property
-    def bought(self) -> str:
-        """What is bought, within which limits, and how GPUs are shared: `g4dn, g5: up to 80 cores, 4 GPUs, each shared
-        by 10 jobs`."""
+    def bought(self) -> dict[str, str]:
+        """What is bought, within which limits, and how many jobs are on one GPU, for people."""
         families = sorted({name.partition(".")[0] for name in self.types})
-        what = ", ".join(families) if len(families) <= 4 else f"{len(self.types)} instance types"
-        shared = f", each GPU shared by {self.shared_by} jobs" if self.shared_by > 1 else ""
-        return f"{what or 'nothing'} up to {self.limits}{shared}"
+        what = ", ".join(families) if len(families) <= _FEW else f"{len(self.types)} types"
+        shared = {"jobs on a GPU": str(self.shared_by)} if any(label.gpus for label in self.labels) else {}
+        return {"instances": what or "none", "limits": self.limits, **shared}
 
     @property
     def too_much(self) -> str:
@@ -126,6 +125,9 @@ class ElasticPoolCapacity(Documented):
             " while their label still has room; lower a max, raise a limit, or declare it"
         )
 
+
+_FEW = 4
+"""Families of instance types that are named one by one."""
 
 RESOURCES = ("GPU", "CPU", "memory", "disk", "pods")
 """What amounts count, in this order: devices, thousandths of a core, bytes, bytes, pods."""

@@ -29,7 +29,7 @@ class Judgement:
     verdict: Verdict
     """The worst that it does."""
     reasons: tuple[str, ...] = ()
-    """What makes it more than an update."""
+    """What makes it more than an update, or is to be known of one."""
 
 
 KUBERNETES_SOURCE = "pulumi-kubernetes v4.32.0 provider/pkg/provider/diff.go"
@@ -78,6 +78,24 @@ _IMMUTABLE: Mapping[tuple[str, str], Sequence[str]] = {
 """Fields that the API server refuses to change and that the provider's list lacks; a real one is asked in
 tests/sandbox/test_immutable_fields.py."""
 
+_EKS_REPLACING = ("bootstrapSelfManagedAddons", "name", "serviceRole")
+"""Inputs of pulumi-eks's Cluster that its cluster cannot take later: `ForceNew` in internal/service/eks/cluster.go of
+hashicorp/terraform-provider-aws at 00555dc5, which pulumi-aws is built on."""
+
+_EKS_UPDATING = (
+    "authenticationMode",
+    "clusterSecurityGroup",
+    "deletionProtection",
+    "enabledClusterLogTypes",
+    "endpointPrivateAccess",
+    "endpointPublicAccess",
+    "privateSubnetIds",
+    "publicAccessCidrs",
+    "tags",
+    "version",
+)
+"""Inputs that it changes in place, by the same file; `deletionProtection` by CloudFormation's schema."""
+
 _AWS_DATA = pathlib.Path(__file__).with_name("replacement.aws.json")
 
 
@@ -96,6 +114,8 @@ def judged(
     if token in ("command:remote:Command", "command:local:Command", "command:remote:CopyToRemote"):
         # The tags `replaceOnChanges` in provider/pkg/provider of pulumi-command v1.2.1.
         return _replacing(paths, ("triggers",))
+    if token == "eks:index:Cluster":
+        return _eks_cluster(before, after, paths)
     if token.startswith("kubernetes:") and "kind" in after:
         return _object(token, before, after, paths, provider or {})
     if token.startswith("aws:"):
@@ -160,6 +180,21 @@ def _cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Judgement:
             "unknown", (f"{', '.join(ways)} may lead to another cluster, which replaces all that is on it",)
         )
     return Judgement("update")
+
+
+def _eks_cluster(before: Mapping[str, Any], after: Mapping[str, Any], paths: Sequence[Path]) -> Judgement:
+    """A component that its own provider fills: its inputs go to the cluster that it makes."""
+    inputs = list(dict.fromkeys(str(path[0]) for path in paths))
+    replacing = [name for name in inputs if name in _EKS_REPLACING]
+    if replacing:
+        return Judgement("replace", tuple(f"{name} is create-only, and the cluster goes with it" for name in replacing))
+    unsure = [name for name in inputs if name not in _EKS_UPDATING]
+    if unsure:
+        return Judgement("unknown", tuple(f"what a change of {name} does only its provider can say" for name in unsure))
+    if "version" not in inputs:
+        return Judgement("update")
+    versions = f"Kubernetes {before.get('version')} → {after.get('version')}"
+    return Judgement("update", (f"{versions}: EKS goes one minor version at a time, and never back",))
 
 
 def _aws(token: str, paths: Sequence[Path]) -> Judgement:

@@ -10,6 +10,9 @@ from fleet import stack
 from fleet.plan import Plan
 from fleet.stack import Stack
 
+# It asserts for the tests that import it.
+pytest.register_assert_rewrite("tests.fleet.pull_requests")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

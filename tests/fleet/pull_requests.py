@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
 
+import pytest
+
+from fleet import cli
+from fleet.diff_report import LIMIT
 from tests.conftest import ROOT
 
 MI300 = """\
@@ -83,14 +92,86 @@ config:
     lab-gpu-8: {project: lab, gpus: 8, cpu: 128, memory: 1600Gi, max: 1, deprecated: {until: 2026-12-31}}
 """
 
+AWS = """\
+# A small cluster on EKS with a pool of shared GPUs and one without.
+config:
+  gpu-runners:cluster:
+    kind: eks
+    name: gpu
+    region: us-east-1
+    account: "111122223333"
+    kubernetesVersion: "1.34"
+    network: {kind: own, zones: [us-east-1a, us-east-1b]}
+    endpoint: {publicAccessFrom: [203.0.113.0/24]}
+    addons:
+      vpc-cni: v1.22.4-eksbuild.3
+      coredns: v1.13.2-eksbuild.21
+      kube-proxy: v1.34.6-eksbuild.11
+      eks-pod-identity-agent: v1.3.10-eksbuild.3
+    nodePools:
+      cpu:
+        instances: {families: [m6i], cpus: [8], hypervisor: nitro}
+        amis: [{alias: al2023@v20260512}]
+        limits: {cpu: 64}
+        terminationGracePeriod: 6h
+      gpu:
+        instances: {families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro}
+        amis: [{alias: al2023@v20260512}]
+        taints: [{key: nvidia.com/gpu, effect: NoSchedule}]
+        sharing: {timeSlicing: {replicas: 10}}
+        limits: {cpu: 80, gpus: 4}
+        terminationGracePeriod: 6h
+  gpu-runners:projects:
+    example:
+      configUrl: https://github.com/example/aws
+      namespace: example
+      credentials: {kind: token, secretName: token}
+  gpu-runners:example-token: {secure: v1:first}
+  gpu-runners:profiles:
+    nvidia:
+      pool: gpu
+      ephemeralStorage: 15Gi
+      tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+    cpu: {pool: cpu, ephemeralStorage: 30Gi}
+  gpu-runners:runners:
+    linux-cpu-4: {project: example, profile: cpu, gpus: 0, cpu: 3, memory: 6Gi, max: 10}
+    linux-nvidia-gpu: {project: example, profile: nvidia, gpus: 1, cpu: 500m, memory: 2Gi, max: 40}
+"""
+
+BARE_METAL = {"mi300": MI300, "lab": LAB}
+
 Edit = tuple[str, str, str]
 """A file, a text in it, and what takes its place."""
 
 
-class Repository:
-    """The repository: `main` has this one's program, and two stacks."""
+@dataclass(frozen=True, kw_only=True)
+class PullRequest:
+    """Edits, and what is said of them."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    edits: tuple[Edit, ...] = ()
+    """Edits of the head."""
+    first: tuple[Edit, ...] = ()
+    """Edits that its base has already."""
+    new: Mapping[str, str] = field(default_factory=dict)
+    """Files that it adds."""
+    gone: tuple[str, ...] = ()
+    """Files that it removes."""
+    options: tuple[str, ...] = ()
+    """Options of the command."""
+    code: int = 0
+    """Exit code."""
+    refused: str = "nothing"
+    users: str = "nothing"
+    resources: str = "nothing"
+    headline: str = "no change for users"
+    says: tuple[str, ...] = ()
+    """More that the comment has."""
+
+
+class Repository:
+    """The repository: `main` has this one's program, and some stacks."""
+
+    def __init__(self, folder: pathlib.Path, stacks: Mapping[str, str] = BARE_METAL) -> None:
         self.root = folder
         folder.mkdir()
         for name in ("components", "stacks", "fleet"):
@@ -98,8 +179,8 @@ class Repository:
         shutil.copy(ROOT / "Pulumi.yaml", folder)
         shutil.copy(ROOT / "requirements.txt", folder)
         (folder / ".gitignore").write_text("__pycache__/\n")
-        (folder / "Pulumi.mi300.yaml").write_text(MI300)
-        (folder / "Pulumi.lab.yaml").write_text(LAB)
+        for name, text in stacks.items():
+            (folder / f"Pulumi.{name}.yaml").write_text(text)
         self.git("init", "--quiet", "--initial-branch=main")
         self._commit("The fleet as it is")
 
@@ -129,6 +210,11 @@ class Repository:
         self._commit(name)
         return name
 
+    def opened(self, name: str, request: PullRequest) -> str:
+        """The range of a pull request, made anew."""
+        base = self.branch("base", request.first)
+        return f"{base}..{self.branch(name, request.edits, base=base, new=request.new, gone=request.gone)}"
+
     def write(self, edits: Iterable[Edit], new: Mapping[str, str]) -> None:
         """Edits and makes files of the working tree."""
         for file, before, after in edits:
@@ -141,3 +227,35 @@ class Repository:
     def _commit(self, message: str) -> None:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
+
+
+def compare(repository: Repository, *arguments: str) -> tuple[int, str, str]:
+    """`gpufleet diff` in the repository: exit code, standard output, standard error. Commits are `COMMIT`."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+        patched.setattr(sys, "path", list(sys.path))
+        code = cli.run(cli.parser().parse_args(["-C", str(repository.root), "diff", "--on", "2026-12-01", *arguments]))
+    said = (re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", stream.getvalue()) for stream in (out, err))
+    return (code, *said)
+
+
+def check(name: str, request: PullRequest, repository: Repository, counts: Mapping[str, int]) -> None:
+    """Opens the pull request, and looks at what its comment says, the first five lines word by word."""
+    code, comment, err = compare(repository, repository.opened(name, request), *request.options, "--format", "markdown")
+    assert err == ""
+    first = comment.splitlines()[:5]
+    assert first[0] == f"### gpufleet diff: {request.headline}"
+    assert first[1].startswith(f"- **Compared:** base (COMMIT) → {name} (COMMIT): ")
+    if request.code == 2:
+        assert first[2].startswith("- **Cannot say:** ")
+    else:
+        assert first[2:] == [
+            f"- **Refused:** {request.refused}",
+            f"- **Users:** {request.users}",
+            f"- **Resources:** {request.resources.format_map(counts)}",
+        ]
+    assert code == request.code
+    for words in request.says:
+        assert words in comment
+    assert "v1:first" not in comment
+    assert len(comment) < LIMIT

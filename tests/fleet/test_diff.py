@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import pytest
 
 from components.arc_controller import ARC_VERSION
 from components.runner_scale_set import RUNNER_IMAGE
-from fleet import cli, stack
+from fleet import stack
 from fleet.diff import Difference
-from fleet.diff_report import LIMIT
 from tests.conftest import ROOT, Generated
-from tests.fleet.pull_requests import LAB, Edit, Repository
+from tests.fleet.pull_requests import LAB, Edit, PullRequest, Repository, check, compare
 
 PYYAML = importlib.metadata.version("pyyaml")
 MINOR = ARC_VERSION.rpartition(".")[0]
@@ -26,30 +24,6 @@ MINOR = ARC_VERSION.rpartition(".")[0]
 GOLDEN = ROOT / "tests/golden/diff"
 
 MI300, CONDUCTOR, RUNNERS = "Pulumi.mi300.yaml", "stacks/conductor.py", "stacks/runners.py"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullRequest:
-    """Edits, and what is said of them."""
-
-    edits: tuple[Edit, ...] = ()
-    """Edits of the head."""
-    first: tuple[Edit, ...] = ()
-    """Edits that its base has already."""
-    new: Mapping[str, str] = field(default_factory=dict)
-    """Files that it adds."""
-    gone: tuple[str, ...] = ()
-    """Files that it removes."""
-    options: tuple[str, ...] = ()
-    """Options of the command."""
-    code: int = 0
-    """Exit code."""
-    refused: str = "nothing"
-    users: str = "nothing"
-    resources: str = "nothing"
-    headline: str = "no change for users"
-    says: tuple[str, ...] = ()
-    """More that the comment has."""
 
 
 def deprecated(until: str, use: str = "") -> Edit:
@@ -159,7 +133,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="1 updated",
         says=("Docker yes → no",),
     ),
-    "arc-minor": PullRequest(
+    "bump-arc-by-a-minor": PullRequest(
         edits=(
             (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.99.0}\n  gpu-runners:projects:\n"),
         ),
@@ -323,52 +297,20 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, repository: Repository) -> Run:
-    """`gpufleet diff` in the repository: exit code, standard output, standard error. Commits are `COMMIT`."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        code = cli.run(cli.parser().parse_args(["-C", str(repository.root), "diff", "--on", "2026-12-01", *arguments]))
-        out, err = capsys.readouterr()
-        return code, re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", out), re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", err)
-
-    return run
-
-
-def opened(name: str, repository: Repository) -> str:
-    """The range of a pull request, made anew."""
-    request = PULL_REQUESTS[name]
-    base = repository.branch("base", request.first)
-    return f"{base}..{repository.branch(name, request.edits, base=base, new=request.new, gone=request.gone)}"
+def run(repository: Repository) -> Run:
+    """`gpufleet diff` in the repository."""
+    return functools.partial(compare, repository)
 
 
 @pytest.mark.parametrize("name", PULL_REQUESTS)
-def test_pull_request(name: str, repository: Repository, run: Run, owned: Mapping[str, int]) -> None:
-    request = PULL_REQUESTS[name]
-    code, comment, err = run(opened(name, repository), *request.options, "--format", "markdown")
-    assert err == ""
-    first = comment.splitlines()[:5]
-    assert first[0] == f"### gpufleet diff: {request.headline}"
-    assert first[1].startswith(f"- **Compared:** base (COMMIT) → {name} (COMMIT): ")
-    if request.code == 2:
-        assert first[2].startswith("- **Cannot say:** ")
-    else:
-        assert first[2:] == [
-            f"- **Refused:** {request.refused}",
-            f"- **Users:** {request.users}",
-            f"- **Resources:** {request.resources.format_map(owned)}",
-        ]
-    assert code == request.code
-    for words in request.says:
-        assert words in comment
-    assert "v1:first" not in comment
-    assert len(comment) < LIMIT
+def test_pull_request(name: str, repository: Repository, owned: Mapping[str, int]) -> None:
+    check(name, PULL_REQUESTS[name], repository, owned)
 
 
 @pytest.mark.generated
 @pytest.mark.parametrize("name", ["raise-max-beyond-the-pool", "rotate-a-secret", "remove-a-node"])
 def test_the_comment_is_the_golden_one(name: str, repository: Repository, run: Run, generated: Generated) -> None:
-    generated(GOLDEN / f"{name}.md", run(opened(name, repository), "--format", "markdown")[1])
+    generated(GOLDEN / f"{name}.md", run(repository.opened(name, PULL_REQUESTS[name]), "--format", "markdown")[1])
 
 
 # -- forms ------------------------------------------------------------------------------------------------------------

@@ -319,3 +319,21 @@ def same(one: Any, two: Any) -> bool:
 @given(trees, trees)
 def test_nothing_changed_is_equality(one: Any, two: Any) -> None:
     assert (not changed({"r": one}, {"r": two})) == same(one, two)
+
+
+EKS_CLUSTER = {"name": "gpu", "version": "1.34", "publicAccessCidrs": ["203.0.113.0/24"], "vpcId": "vpc-1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "reason"),
+    [
+        ({"version": "1.35"}, "update", "Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back"),
+        ({"publicAccessCidrs": ["0.0.0.0/0"]}, "update", ""),
+        ({"name": "other"}, "replace", "name is create-only, and the cluster goes with it"),
+        ({"name": "other", "vpcId": "vpc-2"}, "replace", "name is create-only, and the cluster goes with it"),
+        ({"vpcId": "vpc-2", "version": "1.35"}, "unknown", "what a change of vpcId does only its provider can say"),
+    ],
+)
+def test_a_cluster_of_eks(change: dict[str, Any], verdict: str, reason: str) -> None:
+    found = judged("eks:index:Cluster", EKS_CLUSTER, {**EKS_CLUSTER, **change})
+    assert (found.verdict, ", ".join(found.reasons)) == (verdict, reason)

@@ -1,0 +1,177 @@
+"""A series of pull requests to a stack on EKS, and what `gpufleet diff` says of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import ROOT, Generated
+from tests.fleet.pull_requests import AWS, PullRequest, Repository, check, compare
+
+FILE = "Pulumi.aws.yaml"
+GPU_LIMITS, RUNNER = "limits: {cpu: 80, gpus: 4}", AWS.splitlines(keepends=True)[-1]
+NVIDIA = AWS[AWS.index("    nvidia:\n") : AWS.index("    cpu: {pool")]
+GPU_POOL = AWS[AWS.index("      gpu:\n") : AWS.index("  gpu-runners:projects:")]
+
+PULL_REQUESTS: dict[str, PullRequest] = {
+    "change-the-gpu-pools-families": PullRequest(
+        edits=((FILE, "families: [g4dn, g5]", "families: [g5]"),),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated; pool gpu: instances g4dn, g5 → g5",
+        says=("accelerator NVIDIA T4 or NVIDIA A10G, shared by 10 → NVIDIA A10G, shared by 10",),
+    ),
+    "change-time-slicing-replicas": PullRequest(
+        edits=((FILE, "replicas: 10", "replicas: 5"),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
+        users="1 label changed",
+        resources="3 updated; pool gpu: jobs on a GPU 10 → 5",
+        says=(
+            "shared by 10 → NVIDIA T4 or NVIDIA A10G, shared by 5; guaranteed 40 → 20; burst 40 → 20",
+            "all labels at their max do not fit within its limits (80 cores, 4 GPUs), whatever is bought",
+            "- NodeOverlay gpu-1-gpus updated",
+            "- Release nvidia-device-plugin updated",
+            "-              replicas: 10\n+              replicas: 5",
+        ),
+    ),
+    "whole-gpus": PullRequest(
+        edits=(
+            (FILE, "        sharing: {timeSlicing: {replicas: 10}}\n", ""),
+            (FILE, "max: 40}", "max: 4}"),
+        ),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 deleted, 3 updated; pool gpu: jobs on a GPU 10 → 1",
+        says=("shared by 10 → NVIDIA T4 or NVIDIA A10G; at most 40 → 4; guaranteed 40 → 4; burst 40 → 4",),
+    ),
+    "open-the-eks-endpoint": PullRequest(
+        edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0], openToTheWorld: true"),),
+        code=1,
+        headline="refused: open-endpoint",
+        refused="open-endpoint in aws",
+        resources="1 updated",
+        says=("cluster.endpoint.publicAccessFrom[0]: 0.0.0.0/0 is nearly everybody", "-- 203.0.113.0/24\n+- 0.0.0.0/0"),
+    ),
+    "open-the-eks-endpoint-without-saying-so": PullRequest(
+        edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0]"),),
+        code=2,
+        headline="cannot say",
+        says=("openToTheWorld",),
+    ),
+    "open-the-eks-endpoint-and-mean-it": PullRequest(
+        edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0], openToTheWorld: true"),),
+        options=("--allow", "open-endpoint"),
+        resources="1 updated",
+        says=("**open-endpoint** in aws (allowed)",),
+    ),
+    "bump-kubernetes-by-a-minor": PullRequest(
+        edits=((FILE, '"1.34"', '"1.35"'), (FILE, "v1.34.6-eksbuild.11", "v1.35.3-eksbuild.21")),
+        resources="?",
+        says=("Cluster gpu updated: Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back",),
+    ),
+    "add-a-pool": PullRequest(
+        edits=(
+            (
+                FILE,
+                "      gpu:\n",
+                "      big:\n"
+                "        instances: {families: [m6i], cpus: [64], hypervisor: nitro}\n"
+                "        amis: [{alias: al2023@v20260512}]\n"
+                "        limits: {cpu: 128}\n"
+                "        terminationGracePeriod: 6h\n"
+                "      gpu:\n",
+            ),
+        ),
+        resources="2 created; pool big: none → instances m6i; limits 128 cores",
+    ),
+    "remove-a-pool-that-a-runner-uses": PullRequest(
+        edits=((FILE, GPU_POOL, ""),),
+        code=2,
+        headline="cannot say",
+        says=("profiles.nvidia.pool",),
+    ),
+    "remove-a-pool-with-its-runner": PullRequest(
+        edits=((FILE, GPU_POOL, ""), (FILE, RUNNER, ""), (FILE, NVIDIA, "")),
+        code=1,
+        headline="refused: label-removed",
+        refused="label-removed in aws",
+        users="1 label removed",
+        resources="?",
+        says=("| `linux-nvidia-gpu` | aws | removed |",),
+    ),
+    "lower-limits-below-the-maxima": PullRequest(
+        edits=((FILE, GPU_LIMITS, "limits: {cpu: 80, gpus: 3}"),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
+        users="1 label changed",
+        resources="1 updated; pool gpu: limits 80 cores, 4 GPUs → 80 cores, 3 GPUs",
+        says=("guaranteed 40 → 30; burst 40 → 30",),
+    ),
+    "raise-max-beyond-the-limits": PullRequest(
+        edits=((FILE, "max: 40}", "max: 41}"),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
+        users="1 label changed",
+        resources="1 updated",
+        says=("at most 40 → 41",),
+    ),
+    "change-the-vpcs-addresses": PullRequest(
+        edits=((FILE, "{kind: own, zones", "{kind: own, cidr: 10.1.0.0/16, zones"),),
+        code=1,
+        headline="refused: protected",
+        refused="protected in aws (5)",
+        resources="5 replaced",
+        says=(
+            "- Vpc gpu-network replaced: cidrBlock is create-only",
+            "- Subnet gpu-network-private-us-east-1a replaced: cidrBlock is create-only",
+            "- stack aws: what takes the id of a replaced AWS resource is replaced or updated after it",
+        ),
+    ),
+    "change-a-zone": PullRequest(
+        edits=((FILE, "zones: [us-east-1a, us-east-1b]", "zones: [us-east-1a, us-east-1d]"),),
+        code=1,
+        headline="refused: protected",
+        refused="?",
+        resources="?",
+        says=("Subnet gpu-network-private-us-east-1b is protected and would be deleted",),
+    ),
+    "rename-the-eks-cluster": PullRequest(
+        edits=((FILE, "    name: gpu\n", "    name: gpus\n"),),
+        code=1,
+        headline="?",
+        refused="?",
+        users="2 labels changed",
+        resources="?",
+    ),
+    "change-the-nvidia-plugin": PullRequest(
+        edits=(
+            (
+                FILE,
+                "  gpu-runners:projects:\n",
+                "  gpu-runners:nvidiaPlugin: {featureDiscovery: true}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        resources="1 updated",
+    ),
+}
+"""Those of a label, a secret and a node are the same on every cluster: tests/fleet/test_diff.py has them."""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("diff-eks") / "repository", {"aws": AWS})
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_pull_request(name: str, repository: Repository) -> None:
+    check(name, PULL_REQUESTS[name], repository, {})
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", ["change-time-slicing-replicas", "open-the-eks-endpoint"])
+def test_the_comment_is_the_golden_one(name: str, repository: Repository, generated: Generated) -> None:
+    said = compare(repository, repository.opened(name, PULL_REQUESTS[name]), "--format", "markdown")[1]
+    generated(ROOT / f"tests/golden/diff/{name}.md", said)
