@@ -202,7 +202,7 @@ def _fitting_if_bought(pool: ElasticPoolCapacity) -> str:
         return f"no label runs on it; it buys {within}"
     said = f"all labels at their max fit at once {within}"
     if pool.whichever:
-        return f"{said}, whichever of its {len(pool.types)} instance types are bought"
+        return f"{said}, whichever of its {len(pool.types)} instance types are bought" if len(pool.types) > 1 else said
     if pool.fits == "yes":
         return f"{said} if the right ones of its {len(pool.types)} instance types are bought, not whichever are"
     return f"whether all labels at their max fit at once {within} was not found out"

@@ -42,7 +42,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         ),
         headline="changes for users",
         users="1 label changed",
-        resources="1 deleted, 3 updated; pool gpu: jobs on a GPU 10 → 1",
+        resources="1 deleted, 4 updated; pool gpu: jobs on a GPU 10 → 1",
         says=("shared by 10 → NVIDIA T4 or NVIDIA A10G; at most 40 → 4; guaranteed 40 → 4; burst 40 → 4",),
     ),
     "open-the-eks-endpoint": PullRequest(
@@ -57,7 +57,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0]"),),
         code=2,
         headline="cannot say",
-        says=("openToTheWorld",),
+        says=("0.0.0.0/0' is wider than /8",),
     ),
     "open-the-eks-endpoint-and-mean-it": PullRequest(
         edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0], openToTheWorld: true"),),
@@ -67,7 +67,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "bump-kubernetes-by-a-minor": PullRequest(
         edits=((FILE, '"1.34"', '"1.35"'), (FILE, "v1.34.6-eksbuild.11", "v1.35.3-eksbuild.21")),
-        resources="?",
+        resources="2 that may be replaced, 1 updated",
         says=("Cluster gpu updated: Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back",),
     ),
     "add-a-pool": PullRequest(
@@ -83,7 +83,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
                 "      gpu:\n",
             ),
         ),
-        resources="2 created; pool big: none → instances m6i; limits 128 cores",
+        resources="2 created; pool big: new, instances m6i; limits 128 cores",
     ),
     "remove-a-pool-that-a-runner-uses": PullRequest(
         edits=((FILE, GPU_POOL, ""),),
@@ -97,7 +97,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: label-removed",
         refused="label-removed in aws",
         users="1 label removed",
-        resources="?",
+        resources="6 deleted, 1 updated; pool gpu: gone, instances g4dn, g5; limits 80 cores, 4 GPUs; jobs on a GPU 10",
         says=("| `linux-nvidia-gpu` | aws | removed |",),
     ),
     "lower-limits-below-the-maxima": PullRequest(
@@ -134,17 +134,17 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((FILE, "zones: [us-east-1a, us-east-1b]", "zones: [us-east-1a, us-east-1d]"),),
         code=1,
         headline="refused: protected",
-        refused="?",
-        resources="?",
+        refused="protected in aws (6)",
+        resources="6 deleted, 6 created",
         says=("Subnet gpu-network-private-us-east-1b is protected and would be deleted",),
     ),
     "rename-the-eks-cluster": PullRequest(
         edits=((FILE, "    name: gpu\n", "    name: gpus\n"),),
         code=1,
-        headline="?",
-        refused="?",
+        headline="refused: protected",
+        refused="protected in aws (44)",
         users="2 labels changed",
-        resources="?",
+        resources="44 deleted, 26 replaced, 6 that may be replaced, 44 created",
     ),
     "change-the-nvidia-plugin": PullRequest(
         edits=(

@@ -1,0 +1,177 @@
+"""What pools hold whose nodes Karpenter buys, from stack files to the table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+
+from components.ec2_instance_types import instance_types
+from components.node_pool_fit import allocatable
+from components.node_pool_fit import capacity as whole
+from fleet import capacity, stack
+from fleet.elastic_capacity import DAEMONS
+from fleet.pool_capacity import ElasticPoolCapacity
+from stacks.eks_settings import EksSettings
+from stacks.node_pools import node_pool_args
+from tests.conftest import Gpufleet, MakeProject
+from tests.fleet.pull_requests import AWS, Edit
+
+Reckon = Callable[..., tuple[ElasticPoolCapacity, EksSettings]]
+
+GPU_LIMITS, CPU_LIMITS = "limits: {cpu: 80, gpus: 4}", "limits: {cpu: 64}"
+LARGE = ("", "sizes: [2xlarge]", "sizes: [2xlarge, 8xlarge]")
+
+
+@pytest.fixture
+def reckon(project: MakeProject) -> Reckon:
+    """The capacity of one pool after edits, and the settings it is reckoned from."""
+
+    root = project({"aws": AWS})
+
+    def reckon(pool: str, *edits: Edit, overcommit: bool = False) -> tuple[ElasticPoolCapacity, EksSettings]:
+        text = AWS
+        for _, before, after in edits:
+            assert before in text
+            text = text.replace(before, after)
+        (root / "Pulumi.aws.yaml").write_text(text)
+        settings = stack.read(root, "aws").settings
+        assert isinstance(settings, EksSettings)
+        found = {each.pool: each for each in capacity.capacity("aws", settings, [pool] if overcommit else []).pools}
+        chosen = found[pool]
+        assert isinstance(chosen, ElasticPoolCapacity)
+        return chosen, settings
+
+    return reckon
+
+
+def test_types_that_are_alike_hold_what_the_limits_admit(reckon: Reckon) -> None:
+    gpu, _ = reckon("gpu")
+    (label,) = gpu.labels
+    assert gpu.types == ["g4dn.2xlarge", "g5.2xlarge"]
+    assert (label.guaranteed, label.guaranteed_exactly, label.burst, gpu.fits, gpu.whichever) == (
+        40,
+        True,
+        40,
+        "yes",
+        True,
+    )
+    assert (label.shares["GPU"], label.kept_out_by, gpu.excess) == (0.1, [], None)
+
+
+def test_a_large_node_for_few_jobs_uses_the_limits_up(reckon: Reckon) -> None:
+    """Of 80 cores two nodes of 32 leave 16: two of 8."""
+    gpu, _ = reckon("gpu", LARGE)
+    (label,) = gpu.labels
+    assert (label.guaranteed, label.burst, gpu.fits, gpu.whichever) == (40, 40, "yes", True)
+    tighter, _ = reckon("gpu", LARGE, ("", GPU_LIMITS, "limits: {cpu: 39, gpus: 4}"))
+    (label,) = tighter.labels
+    assert (label.guaranteed, label.burst, tighter.fits) == (10, 40, "yes")
+    assert not tighter.whichever
+
+
+def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(reckon: Reckon) -> None:
+    """The same by trying every sequence of purchases, from the figures that Karpenter reckons with."""
+    edits = (("", "sizes: [2xlarge]", "sizes: [2xlarge, 4xlarge, 8xlarge]"), ("", "cpu: 500m", "cpu: 3"))
+    gpu, settings = reckon("gpu", *edits, ("", GPU_LIMITS, "limits: {cpu: 50, memory: 200Gi, gpus: 4}"))
+    args = node_pool_args("gpu", settings.cluster)
+    types = [instance_types()[name] for name in gpu.types]
+    limits = {"cpu": Decimal(50), "memory": Decimal(200 * 1024**3), "nvidia.com/gpu": Decimal(40)}
+
+    def jobs(name: str) -> int:
+        room = allocatable(instance_types()[name], args.node_class, args.sharing)
+        by_cpu = (room["cpu"] - DAEMONS["cpu"]) // 3
+        by_memory, by_disk = room["memory"] // (2 * 1024**3), room["ephemeral-storage"] // (15 * 1024**3)
+        return int(min(by_cpu, by_memory, by_disk, room["nvidia.com/gpu"]))
+
+    def admitted(bought: tuple[str, ...]) -> bool:
+        costs = [whole(instance_types()[name], args.node_class, args.sharing) for name in bought]
+        return all(sum((cost[key] for cost in costs), Decimal(0)) <= limit for key, limit in limits.items())
+
+    sets = [
+        bought
+        for size in range(5)
+        for bought in itertools.combinations_with_replacement([each.name for each in types], size)
+        if admitted(bought)
+    ]
+    ends = [bought for bought in sets if not any(admitted((*bought, each.name)) for each in types)]
+    (label,) = gpu.labels
+    assert label.guaranteed == min(sum(map(jobs, bought)) for bought in ends)
+    assert label.burst == max(sum(map(jobs, bought)) for bought in sets)
+    assert label.guaranteed < label.burst < label.max
+
+
+def test_limits_below_the_maxima_are_said(reckon: Reckon) -> None:
+    edit = ("", GPU_LIMITS, "limits: {cpu: 80, gpus: 3}")
+    gpu, _ = reckon("gpu", edit)
+    assert gpu.fits == "no"
+    assert gpu.excess == (
+        "all labels at their max do not fit within its limits (80 cores, 3 GPUs), whatever is bought: some jobs queue"
+        " while their label still has room; lower a max, raise a limit, or declare it"
+    )
+    assert reckon("gpu", edit, overcommit=True)[0].excess is None
+
+
+def test_smoke_pods_are_in_the_way(reckon: Reckon) -> None:
+    smoke = "    smokeWorkload: {pool: gpu, image: example.test/smoke:v1}\n  gpu-runners:projects:\n"
+    gpu, _ = reckon("gpu", ("", "  gpu-runners:projects:\n", smoke))
+    (label,) = gpu.labels
+    assert (label.guaranteed, label.burst, gpu.fits) == (38, 40, "no")
+
+
+def test_a_node_selector_chooses_the_type(reckon: Reckon) -> None:
+    selected = ("", "pool: gpu\n", "pool: gpu\n      nodeSelector: {node.kubernetes.io/instance-type: g5.2xlarge}\n")
+    smaller = ("", GPU_LIMITS, "limits: {cpu: 80, memory: 40Gi, gpus: 4}")
+    assert reckon("gpu", selected, smaller)[0].labels[0].burst == 10
+    nowhere = (selected[0], selected[1], selected[2].replace("g5.2", "p5.48"))
+    assert reckon("gpu", nowhere)[0].labels[0].burst == 0
+
+
+def test_small_jobs_keep_large_ones_out(reckon: Reckon) -> None:
+    other = "    linux-cpu-7: {project: example, profile: cpu, gpus: 0, cpu: 7, memory: 6Gi, max: 2}\n"
+    cpu, _ = reckon("cpu", ("", "  gpu-runners:runners:\n", f"  gpu-runners:runners:\n{other}"))
+    small, large = cpu.labels
+    assert (large.label, large.guaranteed, large.burst) == ("linux-cpu-7", 0, 2)
+    assert [(each.label, each.jobs) for each in large.kept_out_by] == [("linux-cpu-4", 8)]
+    assert (small.guaranteed, small.kept_out_by) == (10, [])
+
+
+def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
+    ended = gpufleet("-C", project({"aws": AWS}), "capacity", "aws")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-2:] == [
+        "pool cpu: all labels at their max fit at once within its limits (64 cores)",
+        "pool gpu: all labels at their max fit at once within its limits (80 cores, 4 GPUs), whichever of its 2"
+        " instance types are bought",
+    ]
+
+
+def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
+    text = AWS.replace(GPU_LIMITS, "limits: {cpu: 80, gpus: 3}")
+    ended = gpufleet("-C", project({"aws": text}), "capacity", "aws", "--format", "json")
+    read = json.loads(ended.out)
+    assert ended.code == 1
+    assert [pool["kind"] for pool in read["pools"]] == ["elastic", "elastic"]
+    assert set(read["pools"][1]) == set(ElasticPoolCapacity.model_json_schema()["properties"])
+
+
+def test_a_pool_of_hundreds_of_types_takes_a_moment(reckon: Reckon) -> None:
+    more = "".join(
+        f"    cpu-{n}: {{project: example, profile: cpu, gpus: 0, cpu: {n}, memory: {2 * n}Gi, max: 30}}\n"
+        for n in (1, 2, 5)
+    )
+    wide = "instances: {categories: [c, m, r], cpus: [4, 8, 16, 32], hypervisor: nitro}"
+    _, settings = reckon(
+        "cpu",
+        ("", "instances: {families: [m6i], cpus: [8], hypervisor: nitro}", wide),
+        ("", CPU_LIMITS, "limits: {cpu: 1000}"),
+        ("", "  gpu-runners:runners:\n", f"  gpu-runners:runners:\n{more}"),
+    )
+    began = time.process_time()
+    (cpu, _) = capacity.capacity("aws", settings).pools
+    assert time.process_time() - began < 3
+    assert len(cpu.labels) == 4
