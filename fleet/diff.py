@@ -192,7 +192,7 @@ def _pool_change(before: EvaluatedPool | None, after: EvaluatedPool | None) -> s
     if before and after and before.bought and after.bought:
         keys = [key for key in {**before.bought, **after.bought} if before.bought.get(key) != after.bought.get(key)]
         return "; ".join(f"{key} {before.bought.get(key, 'none')} → {after.bought.get(key, 'none')}" for key in keys)
-    bought = (before or after or EvaluatedPool(nodes=0, gpus=0, excess=None)).bought
+    bought = (before or after or EvaluatedPool(nodes=0, gpus=0)).bought
     if bought and not (before and after):
         return f"{'gone' if before else 'new'}, {'; '.join(f'{key} {value}' for key, value in bought.items())}"
     said = _pool(before), _pool(after)
