@@ -55,7 +55,7 @@ class EksNetwork(pulumi.ComponentResource):
             # Private names of endpoints, the API server's among them, are resolved only with both.
             enable_dns_hostnames=True,
             tags=tagged(args, args.cluster_name),
-            opts=self._child(),
+            opts=pulumi.ResourceOptions(parent=self, protect=args.protect or None),
         )
         private = self._subnets(name, args, vpc, "private")
         tables = self._route_tables(name, args, vpc, private)

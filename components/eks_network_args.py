@@ -63,6 +63,8 @@ class EksNetworkArgs:
     `ec2`, `ecr.api`, `ecr.dkr`, `eks`, `eks-auth` and `sts`; Karpenter wants `ssm` and `sqs` too, and others have
     `logs`, `elasticloadbalancing` or `autoscaling`. IAM and the price list have none: there a node class has to name an
     instance profile that exists. S3 has its gateway endpoint in any case."""
+    protect: bool = False
+    """Have Pulumi refuse to delete or replace the VPC, and everything in it with it."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of everything that can have some."""
 

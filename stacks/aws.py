@@ -10,7 +10,7 @@ makes none. Remove them first: the VPC does not go while a load balancer's inter
 for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
 cluster's secrets is kept for 30 days.
 
-With `deletionProtection` on, the control plane is protected in Pulumi's state too, so that `pulumi destroy` refuses
+With `deletionProtection` on, control plane and VPC are protected in Pulumi's state too, so that `pulumi destroy` refuses
 before anything is gone.
 """
 

@@ -21,6 +21,7 @@ def network_args(cluster: EksCluster, network: OwnNetwork) -> EksNetworkArgs:
         cidr=network.cidr,
         nat=NAT[network.nat_gateways],
         interface_endpoints=network.interface_endpoints,
+        protect=cluster.deletion_protection,
         tags=cluster.tags,
     )
 

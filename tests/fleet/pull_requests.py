@@ -117,6 +117,7 @@ config:
       gpu:
         instances: {families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro}
         amis: [{alias: al2023@v20260512}]
+        labels: {nvidia.com/gpu.present: "true"}
         taints: [{key: nvidia.com/gpu, effect: NoSchedule}]
         sharing: {timeSlicing: {replicas: 10}}
         limits: {cpu: 80, gpus: 4}

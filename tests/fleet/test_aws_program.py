@@ -169,13 +169,13 @@ def test_nothing_on_the_cluster_makes_what_pulumi_does_not_know_of(dev: Plan) ->
 
 
 @pytest.mark.parametrize("protection", [True, False])
-def test_the_control_plane_is_protected_as_long_as_deletion_is(planned: Planned, protection: bool) -> None:
+def test_control_plane_and_network_are_protected_as_long_as_deletion_is(planned: Planned, protection: bool) -> None:
     plan = planned(
         DEV.replace("    name: gpu-dev\n", f"    name: gpu-dev\n    deletionProtection: {str(protection).lower()}\n")
     )
     protected = {each.name for each in plan.resources if each.options.get("protect")}
     # Nothing else: an addon can be removed and a node group replaced on any day.
-    assert protected == ({the(plan, "Cluster").name} if protection else set())
+    assert protected == ({the(plan, "Cluster").name, the(plan, "Vpc").name} if protection else set())
     assert the(plan, "Cluster").inputs["deletionProtection"] is protection
 
 
