@@ -10,8 +10,8 @@ makes none. Remove them first: the VPC does not go while a load balancer's inter
 for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
 cluster's secrets is kept for 30 days.
 
-With `deletionProtection` on, control plane and VPC are protected in Pulumi's state too, so that `pulumi destroy` refuses
-before anything is gone.
+With `deletionProtection` on, control plane and VPC are protected in Pulumi's state too, so that `pulumi destroy`
+refuses before anything is gone.
 """
 
 from __future__ import annotations
