@@ -204,7 +204,7 @@ def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
     second = cluster.converge_begun()
     time.sleep(2)
     assert second.poll() is None
-    assert len(cluster.playbooks()) == 1
+    assert seen_within(60, lambda: len(cluster.playbooks()) == 1)
     waiting.unlink()
     ended = cluster.ended(second)
     assert ended.code == 0, ended.err

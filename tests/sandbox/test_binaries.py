@@ -104,6 +104,8 @@ def test_go_ends_when_we_are_ended(recipe: Recipe, tmp_path: Path, sent: signal.
     )
     (tools / "go").chmod(0o755)
     code = (
+        # What is started in the background of a shell ignores it.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"import sys; sys.executable = {str(tools / 'python')!r}\n"
         "from pathlib import Path; from sandbox import binaries as b\n"
         "table = (b.Binary('hello', 'example.test/tiny/hello', 1),)\n"
