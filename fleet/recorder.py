@@ -9,12 +9,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
-import linecache
 import os
 import pathlib
 import runpy
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -130,21 +130,25 @@ class _AtOnce(concurrent.futures.ThreadPoolExecutor):
         return future
 
 
+def _no_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
+    """A stack in which nothing has been called."""
+    return traceback.StackSummary.from_list([("", 0, "", "")])
+
+
 @contextlib.contextmanager
 def _surroundings() -> Iterator[None]:
     """What a program sees of its process, and what it changes there, taken back afterwards."""
     path, name = list(sys.path), "PULUMI_ERROR_OUTPUT_STRING"
     before = os.environ.get(name)
-    # The SDK takes a stack trace for each resource, for file and line alone; Python would look at each file again,
-    # whether it has changed, and read it for the text of the line.
-    check, linecache.checkcache = linecache.checkcache, lambda filename=None: None
-    line, linecache.getline = linecache.getline, lambda filename, lineno, module_globals=None: ""
+    # The SDK looks up the stack at each resource, for the file and line that an engine would show; a frame too few, and
+    # it tells of none.
+    stack, traceback.extract_stack = traceback.extract_stack, _no_stack
     # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
     os.environ[name] = "true"
     try:
         yield
     finally:
-        linecache.checkcache, linecache.getline = check, line
+        traceback.extract_stack = stack
         sys.path[:] = path
         del os.environ[name]
         os.environ.update({name: before} if before is not None else {})

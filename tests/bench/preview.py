@@ -26,6 +26,9 @@ os._exit(0)
 
 MODULES = {
     "mi300": """
+from pulumi_command import Provider
+from pulumi_command.local import Command
+from pulumi_command.remote import Command
 from pulumi_kubernetes.apps.v1 import DaemonSet
 from pulumi_kubernetes.core.v1 import Namespace
 from pulumi_kubernetes.helm.v3 import Release
