@@ -13,7 +13,6 @@ import os
 import pathlib
 import runpy
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -169,8 +168,6 @@ class _Monitor(mocks.MockMonitor):
         self._requests: dict[str, Any] = {}
         self._outputs: dict[str, Mapping[str, Any]] = {}
         self._stack_urn = ""
-        # Requests arrive on the threads of an executor.
-        self._lock = threading.Lock()
 
     def settings(self) -> mocks.MockSettings:
         """The SDK's settings under which a program talks to this monitor."""
@@ -206,8 +203,7 @@ class _Monitor(mocks.MockMonitor):
         )
 
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
-        with self._lock:
-            self._outputs[request.urn] = _decoded_map(request.outputs)
+        self._outputs[request.urn] = _decoded_map(request.outputs)
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any) -> NoReturn:  # noqa: N802
@@ -228,12 +224,11 @@ class _Monitor(mocks.MockMonitor):
             raise RecordingError(f"{urn} has a transform, which only the engine runs: the plan would be wrong")
         if _lacks_provider(request):
             raise RecordingError(f"{urn} has no explicit provider: it would go to whatever the environment points at")
-        with self._lock:
-            if urn in self._requests:
-                raise RecordingError(f"two resources have the URN {urn}")
-            self._requests[urn] = request
-            if request.type == _STACK:
-                self._stack_urn = urn
+        if urn in self._requests:
+            raise RecordingError(f"two resources have the URN {urn}")
+        self._requests[urn] = request
+        if request.type == _STACK:
+            self._stack_urn = urn
         return urn
 
     def make_urn(self, parent: str, type_: str, name: str) -> str:

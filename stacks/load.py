@@ -26,11 +26,11 @@ def from_file(path: pathlib.Path) -> tuple[Settings, StackFile]:
     file = read(path)
     settings = validated(file.values, file, file.secrets)
     _refuse(_shared_labels(settings, file))
-    _sound[path.resolve()] = (_as_text(file.values), settings)
+    _sound[path.resolve()] = (file.values, settings)
     return settings, file
 
 
-_sound: dict[pathlib.Path, tuple[str, Settings]] = {}
+_sound: dict[pathlib.Path, tuple[Mapping[str, Any], Settings]] = {}
 """Values that this process has found sound, by file, and what they are: a preview reads the stack file, and then runs
 the program, which would read and judge the same once more."""
 
@@ -48,8 +48,8 @@ def from_engine(root: pathlib.Path) -> Settings:
     path = root / f"Pulumi.{pulumi.get_stack()}.yaml"
     try:
         values, secrets = _engine_values()
-        text, sound = _sound.get(path.resolve(), ("", None))
-        if sound is not None and text == _as_text(values) and secrets == sound.secret_keys().keys():
+        known, sound = _sound.get(path.resolve(), ({}, None))
+        if sound is not None and _as_text(known) == _as_text(values) and secrets == sound.secret_keys().keys():
             return sound
         file = read(path) if path.exists() else StackFile(path, pulumi.get_stack(), {}, frozenset(), {})
         settings = validated(values, file, secrets)
