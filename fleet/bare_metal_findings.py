@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from components.kubespray_rules import proxy_findings, site_findings
 from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, advisories_of
-from fleet.finding import Finding
+from fleet.finding import Finding, names
 from stacks.bare_metal_settings import BareMetalSettings
 from stacks.kubespray_cluster import cluster_args
 from stacks.kubespray_rules import STAND_IN_KEY, placed
@@ -62,5 +62,5 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield from rule(settings)
 
 
-NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
+NAMES = names(RULES)
 """Names that an acknowledgement can give."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
+from components.eks_cluster_rules import WIDEST_PREFIX
 from components.gpu_sharing import GPU
 from components.node_pool_fit import gpu_counts
-from fleet.finding import Finding
+from fleet.finding import Finding, names
 from stacks import quantity
 from stacks.eks_settings import EksSettings, KarpenterPool
 from stacks.fault import Path, listed
@@ -234,7 +235,7 @@ def open_endpoint(settings: EksSettings) -> Iterator[Finding]:
     """`open-endpoint`"""
     endpoint = settings.cluster.endpoint
     for index, cidr in enumerate(endpoint.public_access_from):
-        if int(cidr.partition("/")[2]) < 8:
+        if int(cidr.partition("/")[2]) < WIDEST_PREFIX:
             yield Finding(
                 "open-endpoint",
                 "warning",
@@ -282,5 +283,5 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield from rule(settings)
 
 
-NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
+NAMES = names(RULES)
 """Names that an acknowledgement can give."""

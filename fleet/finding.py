@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,3 +24,8 @@ class Finding:
     """The setting it arises from."""
     message: str
     """What is so, why it matters, what to do."""
+
+
+def names(rules: Iterable[Callable[..., object]]) -> frozenset[str]:
+    """Names of the findings of rules, which each has as its docstring."""
+    return frozenset(rule.__doc__.strip("`") for rule in rules if rule.__doc__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 
 from fleet import policy
-from fleet.finding import Finding
+from fleet.finding import Finding, names
 from fleet.plan import Plan
 from fleet.pod_policy import moves
 from stacks.fault import Fault, InvalidSettings, Path, dotted, nearest
@@ -37,39 +39,23 @@ class Report:
 def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan | None = None) -> Report:
     """The findings of a stack on a day: acknowledgements end. With its plan, also those about the program."""
     found = [finding for rule in RULES for finding in rule(settings, file)]
-    found += _of_its_kind(settings)
+    kind = _of_its_kind(settings)
+    found += kind.findings(settings)
     if plan is not None:
         from fleet import policy_findings
 
         found += list(policy_findings.findings(plan, tuple(found)))
-    found += _unused_acknowledgements(settings, found, judged=plan is not None)
+    found += _unused_acknowledgements(settings, found, NAMES | kind.NAMES, judged=plan is not None)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
     placed = [(finding, file.fault(finding.path, finding.message)) for finding in open_]
     return Report(tuple(sorted(placed, key=lambda pair: (pair[1].line or 0, pair[0].name))), acknowledged)
 
 
-def _of_its_kind(settings: Settings) -> Iterator[Finding]:
-    """Findings about the kind of cluster. Only those that may arise are imported."""
-    if settings.cluster.kind == "eks":
-        from fleet import eks_findings
-
-        yield from eks_findings.findings(settings)
-    else:
-        from fleet import bare_metal_findings
-
-        yield from bare_metal_findings.findings(settings)
-
-
-def _names(settings: Settings) -> frozenset[str]:
-    """Names that an acknowledgement can give."""
-    if settings.cluster.kind == "eks":
-        from fleet import eks_findings
-
-        return NAMES | eks_findings.NAMES
-    from fleet import bare_metal_findings
-
-    return NAMES | bare_metal_findings.NAMES
+def _of_its_kind(settings: Settings) -> ModuleType:
+    """What has the findings about that kind of cluster, and their `NAMES`. Only those that may arise are imported."""
+    modules = {"bareMetal": "fleet.bare_metal_findings", "eks": "fleet.eks_findings"}
+    return importlib.import_module(modules[settings.cluster.kind])
 
 
 def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date) -> bool:
@@ -79,16 +65,19 @@ def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date)
     )
 
 
-def _unused_acknowledgements(settings: Settings, found: list[Finding], judged: bool) -> Iterator[Finding]:
-    names = _names(settings) | policy.NAMES
+def _unused_acknowledgements(
+    settings: Settings, found: list[Finding], of_settings: frozenset[str], judged: bool
+) -> Iterator[Finding]:
+    """Acknowledgements of nothing; `of_settings` are the names that no program has to be recorded for."""
+    known = of_settings | policy.NAMES
     for index, entry in enumerate(settings.acknowledged):
-        if not judged and entry.finding in policy.NAMES - _names(settings):
+        if not judged and entry.finding in policy.NAMES - of_settings:
             continue
         if any(entry.finding == finding.name and entry.path in (None, dotted(finding.path)) for finding in found):
             continue
         where: Path = ("acknowledged", index, "finding")
         at = f" at {entry.path}" if entry.path else ""
-        hint = "remove it" if entry.finding in names else nearest(entry.finding, names)
+        hint = "remove it" if entry.finding in known else nearest(entry.finding, known)
         yield Finding(
             "unused-acknowledgement", "note", where, f"there is no finding '{entry.finding}'{at} to acknowledge; {hint}"
         )
@@ -231,5 +220,5 @@ RULES: tuple[Callable[[Settings, StackFile], Iterator[Finding]], ...] = (
     deprecations_without_successor,
 )
 
-NAMES = frozenset(rule.__doc__.strip("`") for rule in RULES if rule.__doc__)
+NAMES = names(RULES)
 """Names that an acknowledgement can give, whatever the cluster."""
