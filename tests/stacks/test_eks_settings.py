@@ -3,7 +3,6 @@ instance types that no table knows. The messages themselves are in `tests/settin
 
 from __future__ import annotations
 
-import copy
 import pathlib
 import re
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from stacks import eks_settings, load
 from stacks.eks_settings import EksSettings
 from stacks.fault import InvalidSettings
 from stacks.node_pools import node_pool_args
-from tests.stacks.test_settings import CASES, ERRORS, ODD, places
+from tests.stacks.test_settings import CASES, ERRORS, ODD, places, spoilt
 
 SMALLEST = (CASES / "eks-smallest.ok.yaml").read_text()
 EVERY = (CASES / "eks-every-setting.ok.yaml").read_text()
@@ -137,20 +136,7 @@ WHOLE = yaml.safe_load(EVERY)
 def test_whatever_is_wrong_is_said_in_one_line_each(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[tuple[Any, ...], str, Any]]
 ) -> None:
-    content = copy.deepcopy(WHOLE)
-    for path, how, odd in changes:
-        try:
-            entry = content
-            for key in path[:-1]:
-                entry = entry[key]
-            old = entry.pop(path[-1]) if how != "set" else None
-            if how == "set":
-                entry[path[-1]] = copy.deepcopy(odd)
-            elif how == "rename":
-                entry[odd if isinstance(odd, str | int) else "odd"] = old
-        except (KeyError, IndexError, TypeError, AttributeError):
-            # An earlier change has taken the place away.
-            continue
+    content = spoilt(WHOLE, changes)
     for fault in faults(yaml.safe_dump(content, allow_unicode=True), tmp_path_factory.mktemp("odd")):
         assert fault.isprintable()
         assert "stand-in" not in fault, "a stand-in is nobody's fault"

@@ -178,6 +178,25 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(item, (*path, key))
 
 
+def spoilt(whole: Any, changes: list[tuple[tuple[Any, ...], str, Any]]) -> Any:
+    """A stack file's content with a value set to something odd, a key renamed to it or dropped, at each place."""
+    content = copy.deepcopy(whole)
+    for path, how, odd in changes:
+        try:
+            entry = content
+            for key in path[:-1]:
+                entry = entry[key]
+            old = entry.pop(path[-1]) if how != "set" else None
+            if how == "set":
+                entry[path[-1]] = copy.deepcopy(odd)
+            elif how == "rename":
+                entry[odd if isinstance(odd, str | int) else "odd"] = old
+        except (KeyError, IndexError, TypeError, AttributeError):
+            # An earlier change has taken the place away.
+            continue
+    return content
+
+
 WHOLE = yaml.safe_load((CASES / "partitioned.ok.yaml").read_text())
 
 
@@ -194,20 +213,7 @@ WHOLE = yaml.safe_load((CASES / "partitioned.ok.yaml").read_text())
 def test_whatever_is_wrong_is_said_in_one_line_each(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[tuple[Any, ...], str, Any]]
 ) -> None:
-    content = copy.deepcopy(WHOLE)
-    for path, how, odd in changes:
-        try:
-            entry = content
-            for key in path[:-1]:
-                entry = entry[key]
-            old = entry.pop(path[-1]) if how != "set" else None
-            if how == "set":
-                entry[path[-1]] = copy.deepcopy(odd)
-            elif how == "rename":
-                entry[odd if isinstance(odd, str | int) else "odd"] = old
-        except (KeyError, IndexError, TypeError, AttributeError):
-            # An earlier change has taken the place away.
-            continue
+    content = spoilt(WHOLE, changes)
     file = tmp_path_factory.mktemp("odd") / "Pulumi.odd.yaml"
     file.write_text(yaml.safe_dump(content, allow_unicode=True))
     try:
