@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from components.arc_controller import ARC_VERSION
 from components.karpenter import KARPENTER_VERSION
+from components.karpenter_versions import OLDEST_KARPENTER, kubernetes_refusal
 from components.nvidia_device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION
 from components.nvidia_gpu_operator import NVIDIA_GPU_OPERATOR_VERSION
 from fleet import compatibility, pins
@@ -148,3 +149,10 @@ def test_knowing_less_never_finds_more(versions: dict[str, str], forgotten: str)
     found = incompatible(versions)
     assert all(entry in found for entry in incompatible(less))
     assert incompatible(dict(reversed(versions.items()))) == found
+
+
+@given(st.sampled_from(sorted(OLDEST_KARPENTER)), st.integers(1, 20))
+def test_the_matrix_agrees_with_what_a_cluster_is_refused_for(kubernetes: str, minor: int) -> None:
+    karpenter = f"1.{minor}.0"
+    refused = kubernetes_refusal(kubernetes, karpenter) is not None
+    assert bool(incompatible({"karpenter": karpenter, "kubernetes": kubernetes})) is refused
