@@ -9,7 +9,7 @@ from typing import get_args
 
 from components.eks_cluster_args import REQUIRED_ADDONS, EksClusterArgs, LogType, SystemAmiType
 from components.eks_network_rules import wrong_zones
-from components.karpenter_policies import CLUSTER_NAME_LIMIT, Partition
+from components.karpenter_policies import CLUSTER_NAME_LIMIT, partition_of
 
 WIDEST_PREFIX = 8
 """Networks with a shorter prefix are no company's: two of /1 are everybody."""
@@ -18,9 +18,6 @@ LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
 """Days that CloudWatch Logs can be told (API reference of PutRetentionPolicy)."""
-
-REGION_PREFIXES: dict[str, Partition] = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-"""Partitions by how their regions begin."""
 
 _GRAVITON = re.compile(r"(?:a1|[a-z]+[0-9]+g[a-z]*)\..+")
 """Instance types of AWS's own processors, told by the letter after the generation
@@ -61,7 +58,7 @@ def _wrong_name(name: str) -> Fault:
 def _wrong_place(args: EksClusterArgs) -> Fault:
     if not isinstance(args.account_id, str) or not re.fullmatch(r"[0-9]{12}", args.account_id):
         yield f"account: {args.account_id!r}; an account of 12 digits is allowed; write it as text"
-    found = next((each for start, each in REGION_PREFIXES.items() if args.region.startswith(start)), "aws")
+    found = partition_of(args.region)
     if args.partition != found:
         yield f"partition: {args.partition!r}; region {args.region!r} is in {found!r}; set it to that"
 

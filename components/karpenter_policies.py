@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 Partition = Literal["aws", "aws-cn", "aws-us-gov"]
 
+_REGION_PREFIXES: Mapping[str, Partition] = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+"""Partitions by how their regions begin."""
+
 CLUSTER_NAME_LIMIT = 64 - len("KarpenterNodeRole-")
 """Characters of a cluster's name that leave room for the node role's: IAM allows a role 64
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
@@ -39,6 +42,11 @@ it off everything that is not its own."""
 def as_text(document: Mapping[str, Any]) -> str:
     """A policy or a pattern as AWS takes it, without the blanks that would count towards its limits."""
     return json.dumps(document, separators=(",", ":"))
+
+
+def partition_of(region: str) -> Partition:
+    """The partition that a region is in."""
+    return next((each for start, each in _REGION_PREFIXES.items() if region.startswith(start)), "aws")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,9 @@ NODE_POOL_API = "karpenter.sh/v1"
 NODE_CLASS_API = "karpenter.k8s.aws/v1"
 NODE_OVERLAY_API = "karpenter.sh/v1alpha1"
 
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""Label by which Karpenter marks the nodes of a pool, with its name."""
+
 Manifest = Any
 """A part of a manifest, as Kubernetes writes it."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from components.gpu_sharing import GPU, allocatable
 from components.node_pool_args import (
+    NODE_POOL_LABEL,
     AmiTerm,
     CapacityReservationTerm,
     DisruptionBudget,
@@ -84,7 +85,7 @@ def node_overlay_specs(args: KarpenterNodePoolArgs) -> dict[int, Manifest]:
     return {
         count: {
             "requirements": [
-                {"key": "karpenter.sh/nodepool", "operator": "In", "values": [args.pool]},
+                {"key": NODE_POOL_LABEL, "operator": "In", "values": [args.pool]},
                 {"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "In", "values": [str(count)]},
             ],
             "capacity": {GPU: str(allocatable(count, args.sharing))},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from components.node_pool_args import NODE_POOL_LABEL
 from sandbox.job_driver import SCALE_SET_LABEL
 from sandbox.nodes import POOL_LABEL
 from sandbox.objects import Listing, listing
@@ -17,7 +18,7 @@ from stacks import quantity
 Object = Mapping[str, Any]
 """A Kubernetes object, as the API server gives it."""
 
-_POOL_LABELS = (POOL_LABEL, "karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup")
+_POOL_LABELS = (POOL_LABEL, NODE_POOL_LABEL, "eks.amazonaws.com/nodegroup")
 """Labels of a node with the name of its pool, or of its managed node group."""
 
 

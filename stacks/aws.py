@@ -34,15 +34,12 @@ from components import (
     NvidiaDevicePluginArgs,
 )
 from components.gpu_sharing import GPU
-from components.node_pool_fit import gpu_counts
+from components.node_pool_args import NODE_POOL_LABEL
 from stacks import eks_settings, runners
 from stacks.eks_cluster import cluster_args, network_args
 from stacks.eks_settings import EksSettings, KarpenterPool, SmokeWorkload
-from stacks.node_pools import node_pool_args, time_slicing
+from stacks.node_pools import node_pool_args, pools_with_gpus, time_slicing
 from stacks.runners import Place
-
-POOL_LABEL = "karpenter.sh/nodepool"
-"""Label by which Karpenter marks the nodes of a pool."""
 
 
 def build(settings: EksSettings) -> None:
@@ -58,13 +55,13 @@ def build(settings: EksSettings) -> None:
         for name in cluster.node_pools
     }
     plugins = []
-    if gpu_pools(cluster):
+    if pools_with_gpus(cluster):
         plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
     runners.build(
         settings,
         lambda runner: Place(
             gpu_resource=GPU,
-            node_selector={POOL_LABEL: settings.pool_name(runner)},
+            node_selector={NODE_POOL_LABEL: settings.pool_name(runner)},
             do_not_disrupt=True,
             needs=[pools[settings.pool_name(runner)].ready],
         ),
@@ -102,15 +99,10 @@ def karpenter_args(cluster: eks_settings.EksCluster, eks: EksCluster, mirror: st
     )
 
 
-def gpu_pools(cluster: eks_settings.EksCluster) -> list[str]:
-    """Names of the pools that have GPUs."""
-    return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
-
-
 def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
     """The plugin, on the nodes of every pool with GPUs: they share GPUs alike, as a rule sees to."""
     plugin, cluster = settings.nvidia_plugin, settings.cluster
-    pools = [cluster.node_pools[name] for name in gpu_pools(cluster)]
+    pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
     taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
     return NvidiaDevicePluginArgs(
         namespace=plugin.namespace,
@@ -146,7 +138,7 @@ def smoke_workload(
         "resources": {"limits": {GPU: str(smoke.gpus)}},
     }
     pod: dict[str, Any] = {
-        "nodeSelector": {POOL_LABEL: smoke.pool},
+        "nodeSelector": {NODE_POOL_LABEL: smoke.pool},
         "tolerations": [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in pool.taints],
         "containers": [container],
     }

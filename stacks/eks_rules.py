@@ -18,7 +18,7 @@ from stacks.eks_cluster import cluster_args, network_args
 from stacks.eks_settings import EksSettings, SmokeWorkload
 from stacks.eks_wording import cluster_breach, network_breach, pool_breach
 from stacks.fault import Breach, Path, listed
-from stacks.node_pools import node_pool_args, zones
+from stacks.node_pools import node_pool_args, pools_with_gpus, zones
 from stacks.settings import Runner
 
 NEEDED = ("name", "region", "account", "kubernetesVersion", "network", "addons")
@@ -103,15 +103,9 @@ def pools_are_possible(settings: EksSettings) -> Iterator[Breach]:
             yield pool_breach(name, cluster, violation)
 
 
-def _with_gpus(settings: EksSettings) -> list[str]:
-    """Names of the pools that have GPUs."""
-    cluster = settings.cluster
-    return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
-
-
 def gpus_are_shared_alike(settings: EksSettings) -> Iterator[Breach]:
     """One device plugin has one configuration, so that all pools with GPUs share them alike."""
-    first, *others = _with_gpus(settings) or [""]
+    first, *others = pools_with_gpus(settings.cluster) or [""]
     pools = settings.cluster.node_pools
     for name in others:
         if pools[name].sharing != pools[first].sharing:
@@ -124,7 +118,7 @@ def gpus_are_shared_alike(settings: EksSettings) -> Iterator[Breach]:
 def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Breach]:
     """The device plugin runs where a label says that there are GPUs. Nothing else sets it: the plugin's own feature
     discovery runs on the same nodes (templates/daemonset-gfd.yml of its chart at 0.20.0)."""
-    for name in _with_gpus(settings):
+    for name in pools_with_gpus(settings.cluster):
         if settings.cluster.node_pools[name].labels.get(GPU_LABEL) != "true":
             yield (
                 ("cluster", "nodePools", name, "labels"),
@@ -135,7 +129,7 @@ def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Breach]:
 
 def bottlerocket_has_a_plugin_of_its_own(settings: EksSettings) -> Iterator[Breach]:
     """Bottlerocket's images for NVIDIA ship the device plugin; a second one would offer the same GPUs again."""
-    for name in _with_gpus(settings):
+    for name in pools_with_gpus(settings.cluster):
         pool = settings.cluster.node_pools[name]
         for index, ami in enumerate(pool.amis):
             if (ami.alias or "").startswith("bottlerocket") or pool.ami_family == "Bottlerocket":
@@ -188,7 +182,7 @@ def _short(settings: EksSettings, pool: str, asked: Mapping[str, str]) -> Iterat
 def the_smoke_workload_has_a_place(settings: EksSettings, smoke: SmokeWorkload) -> Iterator[Breach]:
     """Its pods fit the pool they are meant for."""
     pools, where = settings.cluster.node_pools, ("cluster", "smokeWorkload")
-    with_gpus = _with_gpus(settings)
+    with_gpus = pools_with_gpus(settings.cluster)
     if smoke.pool not in pools:
         there = listed(sorted(with_gpus or pools))
         yield (*where, "pool"), f"there is no node pool '{smoke.pool}'; name {there}"
@@ -204,7 +198,7 @@ def the_smoke_workload_has_a_place(settings: EksSettings, smoke: SmokeWorkload) 
 
 def gpus_are_of_a_pool_with_gpus(settings: EksSettings) -> Iterator[Breach]:
     """A runner asks for no more GPUs than the plugin gives to one pod."""
-    with_gpus = _with_gpus(settings)
+    with_gpus = pools_with_gpus(settings.cluster)
     for label, runner in settings.runners.items():
         pool = settings.pool_name(runner)
         if runner.gpus and pool not in with_gpus:
@@ -216,7 +210,7 @@ def gpus_are_of_a_pool_with_gpus(settings: EksSettings) -> Iterator[Breach]:
 
 def runners_fit_a_node(settings: EksSettings) -> Iterator[Breach]:
     """Some instance type of the pool has room for the runner."""
-    with_gpus = _with_gpus(settings)
+    with_gpus = pools_with_gpus(settings.cluster)
     for label, runner in settings.runners.items():
         pool = settings.pool_name(runner)
         asked = requests_of(settings, runner)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from components.gpu_sharing import GPU
-from components.karpenter_policies import Partition
+from components.karpenter_policies import Partition, partition_of
 from components.karpenter_versions import KARPENTER_VERSION
 from components.node_pool_args import AmiFamily, ConsolidationPolicy, DisruptionReason, Operator
 from components.nvidia_device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION, DeviceListStrategy
@@ -376,7 +376,7 @@ class EksCluster(Model):
     @property
     def partition(self) -> Partition:
         """Partition of the region."""
-        return "aws-cn" if self.region.startswith("cn-") else "aws-us-gov" if "-gov-" in self.region else "aws"
+        return partition_of(self.region)
 
 
 # -- what runs on it --------------------------------------------------------------------------------------------------

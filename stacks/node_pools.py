@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pulumi
 
 from components.ec2_instance_types import Devices
+from components.eks_network_args import DISCOVERY_TAG
 from components.gpu_sharing import GPU
 from components.gpu_sharing import TimeSlicing as SlicedGpu
 from components.karpenter_policies import Scope
@@ -22,11 +23,8 @@ from components.node_pool_args import (
     SubnetTerm,
     Taint,
 )
-from components.node_pool_fit import instance_types_of
+from components.node_pool_fit import gpu_counts, instance_types_of
 from stacks.eks_settings import EksCluster, Instances, KarpenterPool, PoolLimits, Sharing
-
-DISCOVERY = "karpenter.sh/discovery"
-"""Tag of the subnets and the security group that nodes are in, with the cluster's name."""
 
 _AWS = "karpenter.k8s.aws"
 
@@ -51,6 +49,11 @@ def node_pool_args(name: str, cluster: EksCluster, needs: Sequence[pulumi.Resour
         zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
         needs=needs,
     )
+
+
+def pools_with_gpus(cluster: EksCluster) -> list[str]:
+    """Names of the pools that have GPUs."""
+    return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
 
 
 def gpus_of(name: str, cluster: EksCluster) -> list[Devices]:
@@ -79,7 +82,7 @@ def time_slicing(sharing: Sharing | None) -> SlicedGpu | None:
 def node_class(name: str, cluster: EksCluster) -> NodeClass:
     """The machines of a pool. Role and instance profile are left as they are: both at once is for a rule to tell."""
     pool = cluster.node_pools[name]
-    discovery = {DISCOVERY: cluster.name}
+    discovery = {DISCOVERY_TAG: cluster.name}
     own_role = None if pool.instance_profile else node_role(cluster)
     return NodeClass(
         name=pool.node_class or name,

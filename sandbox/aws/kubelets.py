@@ -20,6 +20,7 @@ import urllib3.exceptions
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
+from components.node_pool_args import NODE_POOL_LABEL
 from sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
 
 STARTED = "gpufleet.dev/kubelet"
@@ -28,7 +29,6 @@ STARTED = "gpufleet.dev/kubelet"
 
 _GPUS_LABEL = "karpenter.k8s.aws/instance-gpu-count"
 """Label that Karpenter gives to a node with the number of its GPUs. A plugin asks the driver."""
-_POOL_LABEL = "karpenter.sh/nodepool"
 _DELAY = datetime.timedelta(seconds=1)
 """From a plugin that runs to GPUs that can be asked for."""
 _INTERVAL = 0.3
@@ -37,7 +37,7 @@ _INTERVAL = 0.3
 def report(api: client.ApiClient, offer: Offer | None) -> None:
     """One round: nodes that are new, and nodes on which a plugin is."""
     core = client.CoreV1Api(api)
-    nodes = core.list_node(label_selector=_POOL_LABEL).items
+    nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
     new = [node for node in nodes if STARTED not in (node.metadata.annotations or {})]
     if new:
         found: Any = client.CustomObjectsApi(api).list_cluster_custom_object("karpenter.sh", "v1", "nodeclaims")
