@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from fleet.sdk_modules import postpone
+
 if TYPE_CHECKING:
     from fleet.findings import Report
     from sandbox.state import State
@@ -186,6 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The project's own modules come first, whatever checkout this command was installed from.
     sys.path.insert(0, str(root))
 
+    postpone()
     import pulumi
 
     from fleet.recorder import RecordingError

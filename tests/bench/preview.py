@@ -22,7 +22,8 @@ import pulumi, pulumi_kubernetes
 import os
 os._exit(0)
 """
-"""What a program imports of the SDK, imported as the command does it: no garbage collection, no orderly end."""
+"""What a program imports of the SDK, imported as a program does; as in the command without garbage collection and
+without an orderly end."""
 
 MODULES = {
     "mi300": """
