@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+
+from sandbox import api_server
 
 GROUP, VERSION, PLURAL = "actions.github.com", "v1alpha1", "autoscalingrunnersets"
 FINALIZER = "autoscalingrunnerset.actions.github.com/finalizer"
@@ -40,11 +42,7 @@ def played(kubeconfig: pathlib.Path) -> Iterator[None]:
 
 
 def _play(kubeconfig: pathlib.Path, over: threading.Event) -> None:
-    settings = client.Configuration()
-    load: Callable[..., None] = config.load_kube_config
-    load(config_file=str(kubeconfig), client_configuration=settings)
-    settings.proxy = None
-    with client.ApiClient(settings) as api:
+    with client.ApiClient(api_server.configuration(kubeconfig)) as api:
         while not over.wait(_INTERVAL):
             # A conflict, or the definition not served yet: the next round finds what is then there.
             with contextlib.suppress(ApiException):

@@ -1,32 +1,31 @@
-"""Kubernetes objects of the sandbox: server-side apply, prune, dry run.
-
-The client is the `kubernetes` package, for its kubeconfig, TLS and connection pool; its typed models are not
-used, because what is applied are the plain manifests that the program made.
-"""
+"""Kubernetes objects of the sandbox: server-side apply, prune, dry run."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
 import functools
 import http.client
-import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-import urllib3.exceptions
-from kubernetes import client as kubernetes_client
-from kubernetes import config as kubernetes_config
-
+from sandbox.api_server import (
+    CONNECTIONS,
+    ApiServer,
+    Manifest,
+    Refusal,
+    ServedKind,
+    connected,
+    group_version,
+    patiently,
+)
 from sandbox.errors import SandboxError
 
-Manifest = Mapping[str, Any]
 Metadata = Mapping[str, Any]
 
 _Item = TypeVar("_Item")
@@ -34,11 +33,7 @@ _Item = TypeVar("_Item")
 FIELD_MANAGER = "gpufleet"
 OWNER_LABEL = "gpufleet.dev/sandbox"
 
-# More do not help: the API server is on the same machine.
-_THREADS = 8
-# Seconds an object is tried again for: a new namespace has no default service account for a moment, a new
-# custom resource is not served yet, a namespace of the same name is still ending.
-_PATIENCE = 30.0
+# Seconds an object has to be gone in.
 _REMOVAL_PATIENCE = 60.0
 
 # The order in which kinds are applied, and the reverse of that in which they are removed; a kind that is not
@@ -78,145 +73,11 @@ class Applied:
     unchanged: int = 0
 
 
-@dataclass(frozen=True)
-class _Resource:
-    """A kind as the API server serves it."""
-
-    group: str
-    version: str
-    kind: str
-    plural: str
-    namespaced: bool
-    verbs: frozenset[str]
-
-    def path(self, namespace: str = "", name: str = "") -> str:
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        middle = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
-        return f"{root}{middle}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
-
-
-class _RefusedError(Exception):
-    """A refusal: the HTTP status (0 when nobody answered) and what the API server says about it."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = " ".join(message.split())
-
-    @property
-    def passing(self) -> bool:
-        """Whether it may be gone a moment later."""
-        text = self.message
-        if self.status == 403:
-            return "service account" in text or "serviceaccount" in text or "being terminated" in text
-        if self.status == 404:
-            # Of a custom resource whose definition is not served yet; a missing object says which it is.
-            return "could not find the requested resource" in text or "page not found" in text
-        if self.status == 500:
-            # Type errors and unknown fields come back as 500 as well, and they stay.
-            return "etcdserver" in text or "timed out" in text
-        return self.status in (0, 409, 429, 502, 503, 504)
-
-
-@dataclass
-class _Api:
-    """The API server of a kubeconfig, and the kinds it serves."""
-
-    kubeconfig: Path
-    resources: dict[tuple[str, str, str], _Resource] = field(default_factory=dict)
-    """By group, version and kind."""
-
-    def __post_init__(self) -> None:
-        settings = kubernetes_client.Configuration()
-        try:
-            load: Callable[..., None] = kubernetes_config.load_kube_config
-            load(config_file=str(self.kubeconfig), client_configuration=settings)
-        except kubernetes_config.ConfigException as error:
-            raise SandboxError(f"{self.kubeconfig} cannot be used: {error}; is the sandbox up?") from error
-        # A proxy from the environment knows nothing of a server on loopback.
-        settings.proxy = None
-        settings.retries = 0
-        settings.connection_pool_maxsize = _THREADS
-        self._host = str(settings.host)
-        self._connections = kubernetes_client.ApiClient(settings).rest_client.pool_manager
-
-    def __enter__(self) -> _Api:
-        return self
-
-    def __exit__(self, *of_exception: object) -> None:
-        self._connections.clear()
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        accept: str = "application/json",
-    ) -> tuple[int, dict[str, Any]]:
-        """One request: the HTTP status and the object that came back. Raises _RefusedError."""
-        url = self._host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept}
-        if body is not None:
-            # JSON is YAML, so that the same text serves for server-side apply. Without a body no type: else
-            # 415.
-            headers["Content-Type"] = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
-        text = None if body is None else json.dumps(body)
-        try:
-            response = self._connections.request(method, url, body=text, headers=headers, timeout=60.0, retries=False)
-        except urllib3.exceptions.HTTPError as error:
-            raise _RefusedError(0, f"the API server does not answer: {error}") from error
-        try:
-            answer = json.loads(response.data) if response.data else {}
-        except ValueError:
-            answer = {"message": response.data.decode(errors="replace")}
-        if response.status >= 400:
-            raise _RefusedError(response.status, answer.get("message") or f"HTTP status {response.status}")
-        return response.status, answer
-
-    def discover(self) -> None:
-        """Ask what is served: two requests for all groups (aggregated discovery, on by default since
-        1.30)."""
-        accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        for root in ("/api", "/apis"):
-            answer = _patiently(functools.partial(self.call, "GET", root, accept=accept))[1]
-            versions = [(group, version) for group in answer["items"] for version in group["versions"]]
-            for group, version in versions:
-                for resource in version["resources"]:
-                    found = _Resource(
-                        group=group["metadata"].get("name", ""),
-                        version=version["version"],
-                        kind=resource["responseKind"]["kind"],
-                        plural=resource["resource"],
-                        namespaced=resource["scope"] == "Namespaced",
-                        verbs=frozenset(resource["verbs"]),
-                    )
-                    self.resources.setdefault((found.group, found.version, found.kind), found)
-
-    def resource(self, manifest: Manifest) -> _Resource:
-        """The kind of `manifest`. Raises _RefusedError when it is not served."""
-        group, version = _group_version(manifest)
-        found = self.resources.get((group, version, manifest["kind"]))
-        if found is None:
-            kind = f"{manifest['kind']} in {manifest['apiVersion']}"
-            raise _RefusedError(404, f"there is no kind {kind}; is its CRD among the objects?")
-        return found
-
-    def by_label(self, resource: _Resource, selector: str) -> list[dict[str, Any]]:
-        """The metadata of the objects of one kind, in all namespaces, that carry a label."""
-        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        answer = _patiently(
-            lambda: self.call("GET", resource.path(), query={"labelSelector": selector}, accept=accept)
-        )[1]
-        return [item["metadata"] for item in answer["items"] or []]
-
-
 def identity(manifest: Manifest) -> Identity:
     """The identity of a manifest; a namespaced object without a namespace is taken to be in `default`, which
     only the API server can tell from one that has none: `keep` of `prune` accepts both."""
     metadata = manifest["metadata"]
-    return Identity(_group_version(manifest)[0], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
+    return Identity(group_version(manifest)[0], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
@@ -232,8 +93,8 @@ def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
     resourceVersion is what it was when the apply began is unchanged. When it is not, a controller may have
     changed it meanwhile, and `_same_but_for_status` decides.
     """
-    outcomes: list[tuple[Manifest, str | _RefusedError]] = []
-    with _connected(kubeconfig) as api:
+    outcomes: list[tuple[Manifest, str | Refusal]] = []
+    with connected(kubeconfig) as api:
         before = _metadata_before(api, objects, owner)
 
         def one(manifest: Manifest) -> str:
@@ -261,8 +122,8 @@ def dry_run(kubeconfig: Path, objects: Sequence[Manifest]) -> None:
     that is not there yet but is one of `objects` is checked as if it were in `default`. Raises SandboxError
     with one line for every object that is refused.
     """
-    with _connected(kubeconfig) as api:
-        namespaces = _patiently(lambda: api.call("GET", "/api/v1/namespaces"))[1]["items"]
+    with connected(kubeconfig) as api:
+        namespaces = patiently(lambda: api.call("GET", "/api/v1/namespaces"))[1]["items"]
         existing = {item["metadata"]["name"] for item in namespaces}
         coming = {m["metadata"]["name"] for m in objects if m["kind"] == "Namespace"} - existing
 
@@ -285,8 +146,8 @@ def prune(kubeconfig: Path, keep: Collection[Identity], owner: str) -> list[Iden
     one line for every object that cannot be removed.
     """
     kept = {Identity(i.group, i.kind, i.namespace or "default", i.name) for i in keep} | set(keep)
-    faults: list[tuple[Identity, _RefusedError]] = []
-    with _connected(kubeconfig) as api:
+    faults: list[tuple[Identity, Refusal]] = []
+    with connected(kubeconfig) as api:
         found = {key: resource for key, resource in _owned(api, owner).items() if key not in kept}
         ending = {key.name for key in found if key.kind == "Namespace"}
         # What is in a namespace that goes is removed with it; workloads first all the same, for their pods.
@@ -294,57 +155,18 @@ def prune(kubeconfig: Path, keep: Collection[Identity], owner: str) -> list[Iden
         for rank in sorted({_rank(key.kind) for key in singly}, reverse=True):
             step = [key for key in singly if _rank(key.kind) == rank]
             outcomes = _parallel(lambda key: _remove(api, found[key], key), step)
-            faults += [(key, o) for key, o in zip(step, outcomes, strict=True) if isinstance(o, _RefusedError)]
+            faults += [(key, o) for key, o in zip(step, outcomes, strict=True) if isinstance(o, Refusal)]
     if faults:
         raise SandboxError(*(f"{key} cannot be removed: {fault.message}" for key, fault in faults))
     return sorted(found)
 
 
-Listing = Callable[..., list[list[dict[str, Any]]]]
-"""Takes (apiVersion, kind) pairs, and gives all objects of each, in all namespaces."""
-
-
-@contextlib.contextmanager
-def listing(kubeconfig: Path) -> Iterator[Listing]:
-    """Lists objects over one connection, for whoever looks again and again. Raises SandboxError."""
-    with _connected(kubeconfig) as api:
-
-        def one(version: str, kind: str) -> list[dict[str, Any]]:
-            resource = api.resource({"apiVersion": version, "kind": kind})
-            items: list[dict[str, Any]] = _patiently(lambda: api.call("GET", resource.path()))[1]["items"]
-            return items
-
-        yield lambda *kinds: [one(*kind) for kind in kinds]
-
-
-def listed(kubeconfig: Path, *kinds: tuple[str, str]) -> list[list[dict[str, Any]]]:
-    """All objects of each (apiVersion, kind), in all namespaces. Raises SandboxError."""
-    with listing(kubeconfig) as found:
-        return found(*kinds)
-
-
-@contextlib.contextmanager
-def _connected(kubeconfig: Path) -> Iterator[_Api]:
-    """The API server and what it serves. A refusal that nobody dealt with is a fault of the whole."""
-    try:
-        with _Api(kubeconfig) as api:
-            api.discover()
-            yield api
-    except _RefusedError as fault:
-        raise SandboxError(f"{fault.message}; is the sandbox up?") from fault
-
-
-def _metadata_before(api: _Api, objects: Sequence[Manifest], owner: str) -> dict[Identity, Metadata]:
+def _metadata_before(api: ApiServer, objects: Sequence[Manifest], owner: str) -> dict[Identity, Metadata]:
     """What is there of our own, of all kinds that occur in `objects`."""
-    kinds = {(*_group_version(manifest), manifest["kind"]) for manifest in objects}
+    kinds = {(*group_version(manifest), manifest["kind"]) for manifest in objects}
     resources = [api.resources[kind] for kind in kinds & api.resources.keys()]
     listed = _parallel(lambda resource: _owned_by(api, resource, owner), resources)
     return {key: metadata for found in _all(listed) for key, metadata in found.items()}
-
-
-def _group_version(manifest: Manifest) -> tuple[str, str]:
-    group, _, version = manifest["apiVersion"].rpartition("/")
-    return group, version
 
 
 def _rank(kind: str) -> int:
@@ -362,10 +184,10 @@ def _parallel(work: Callable[[_Item], Any], items: Sequence[_Item]) -> list[Any]
     def one(item: _Item) -> Any:
         try:
             return work(item)
-        except _RefusedError as fault:
+        except Refusal as fault:
             return fault
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
         return list(pool.map(one, items))
 
 
@@ -373,22 +195,9 @@ def _all(results: Iterable[Any]) -> list[Any]:
     """The results of `_parallel` when every one is needed: the first refusal is raised."""
     found = list(results)
     for refusal in found:
-        if isinstance(refusal, _RefusedError):
+        if isinstance(refusal, Refusal):
             raise refusal
     return found
-
-
-def _patiently(work: Callable[[], _Item], patience: float = _PATIENCE) -> _Item:
-    """`work`, tried again while what it meets may pass, with growing pauses."""
-    deadline, pause = time.monotonic() + patience, 0.02
-    while True:
-        try:
-            return work()
-        except _RefusedError as fault:
-            if not fault.passing or time.monotonic() + pause > deadline:
-                raise
-        time.sleep(pause)
-        pause = min(2 * pause, 1.0)
 
 
 def _prepared(manifest: Manifest, owner: str | None) -> dict[str, Any]:
@@ -403,28 +212,30 @@ def _prepared(manifest: Manifest, owner: str | None) -> dict[str, Any]:
     return prepared
 
 
-def _key(resource: _Resource, manifest: Manifest) -> Identity:
+def _key(resource: ServedKind, manifest: Manifest) -> Identity:
     namespace = manifest["metadata"].get("namespace", "default") if resource.namespaced else ""
     return Identity(resource.group, resource.kind, namespace, manifest["metadata"]["name"])
 
 
-def _apply_one(api: _Api, resource: _Resource, manifest: Manifest, dry: bool = False) -> tuple[int, dict[str, Any]]:
+def _apply_one(
+    api: ApiServer, resource: ServedKind, manifest: Manifest, dry: bool = False
+) -> tuple[int, dict[str, Any]]:
     key = _key(resource, manifest)
     path = resource.path(key.namespace, key.name)
     # Strict: without it an unknown field of a custom resource is dropped in silence.
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
     if dry:
         query["dryRun"] = "All"
-    status, answer = _patiently(lambda: api.call("PATCH", path, query=query, body=manifest))
+    status, answer = patiently(lambda: api.call("PATCH", path, query=query, body=manifest))
     if resource.kind == "Node" and "status" in manifest and not dry:
         # The Node itself takes its status when it is created, and ignores it ever after.
         body = {part: manifest[part] for part in ("apiVersion", "kind", "status")}
         body["metadata"] = {"name": key.name}
-        _, answer = _patiently(lambda: api.call("PATCH", f"{path}/status", query=query, body=body))
+        _, answer = patiently(lambda: api.call("PATCH", f"{path}/status", query=query, body=body))
     return status, answer
 
 
-def _owned_by(api: _Api, resource: _Resource, owner: str) -> dict[Identity, Metadata]:
+def _owned_by(api: ApiServer, resource: ServedKind, owner: str) -> dict[Identity, Metadata]:
     """The metadata of what `apply` put there for `owner`, of one kind: what carries the label and has us
     among those who applied it. The label alone is not enough: an EndpointSlice copies it from its Service."""
     return {
@@ -438,7 +249,7 @@ def _applied_by_us(metadata: Metadata) -> list[Mapping[str, Any]]:
     return [entry for entry in metadata.get("managedFields", []) if entry.get("manager") == FIELD_MANAGER]
 
 
-def _same_but_for_status(resource: _Resource, before: Metadata | None, after: Metadata) -> bool:
+def _same_but_for_status(resource: ServedKind, before: Metadata | None, after: Metadata) -> bool:
     """Whether an apply changed nothing, although a controller may have written to the object meanwhile."""
     if before is None:
         return False
@@ -452,9 +263,9 @@ def _same_but_for_status(resource: _Resource, before: Metadata | None, after: Me
     return same and "generation" in before
 
 
-def _owned(api: _Api, owner: str) -> dict[Identity, _Resource]:
+def _owned(api: ApiServer, owner: str) -> dict[Identity, ServedKind]:
     """All that `apply` put there for `owner`, of every kind that is served."""
-    preferred: dict[tuple[str, str], _Resource] = {}
+    preferred: dict[tuple[str, str], ServedKind] = {}
     for resource in api.resources.values():
         if {"list", "delete"} <= resource.verbs:
             # Versions come in the server's order of preference, and one version shows all objects of a kind.
@@ -465,7 +276,7 @@ def _owned(api: _Api, owner: str) -> dict[Identity, _Resource]:
     return {key: r for r, found in zip(resources, _all(listed), strict=True) for key in found}
 
 
-def _remove(api: _Api, resource: _Resource, key: Identity) -> None:
+def _remove(api: ApiServer, resource: ServedKind, key: Identity) -> None:
     """Remove one object and wait until it is gone.
 
     A workload in the foreground, so that it is there until its pods are not; without a policy the pods of a
@@ -477,22 +288,22 @@ def _remove(api: _Api, resource: _Resource, key: Identity) -> None:
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
     deadline, pause = time.monotonic() + _REMOVAL_PATIENCE, 0.01
     try:
-        _patiently(lambda: api.call("DELETE", path, body=body))
+        patiently(lambda: api.call("DELETE", path, body=body))
         if key.kind == "Node":
             _remove_pods_of(api, key.name)
         while time.monotonic() < deadline:
-            _patiently(lambda: api.call("GET", path))
+            patiently(lambda: api.call("GET", path))
             time.sleep(pause)
             pause = min(1.5 * pause, 0.25)
-    except _RefusedError as fault:
+    except Refusal as fault:
         if fault.status == 404:
             return
         raise
     patience = f"{_REMOVAL_PATIENCE:.0f} s"
-    raise _RefusedError(504, f"it is still there after {patience}; a finalizer nobody removes, perhaps")
+    raise Refusal(504, f"it is still there after {patience}; a finalizer nobody removes, perhaps")
 
 
-def _remove_pods_of(api: _Api, node: str) -> None:
+def _remove_pods_of(api: ApiServer, node: str) -> None:
     """A simulated machine that is gone ends no pods any more; Kubernetes itself notices after about a
     minute."""
     pods = api.call("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})[1]["items"]
@@ -501,13 +312,13 @@ def _remove_pods_of(api: _Api, node: str) -> None:
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{quote(metadata['namespace'])}/pods/{quote(metadata['name'])}"
         try:
-            _patiently(functools.partial(api.call, "DELETE", path, body=body))
-        except _RefusedError as fault:
+            patiently(functools.partial(api.call, "DELETE", path, body=body))
+        except Refusal as fault:
             if fault.status != 404:
                 raise
 
 
-def _wait_for_definitions(api: _Api, definitions: Sequence[Manifest]) -> None:
+def _wait_for_definitions(api: ApiServer, definitions: Sequence[Manifest]) -> None:
     """Until the kinds that these CRDs define are among those served. One that was refused is not waited for;
     its objects will say so."""
     specs = [definition["spec"] for definition in definitions]
@@ -519,6 +330,6 @@ def _wait_for_definitions(api: _Api, definitions: Sequence[Manifest]) -> None:
 
 
 def _raise_refusals(outcomes: Sequence[tuple[Manifest, Any]]) -> None:
-    refusals = [(manifest, outcome) for manifest, outcome in outcomes if isinstance(outcome, _RefusedError)]
+    refusals = [(manifest, outcome) for manifest, outcome in outcomes if isinstance(outcome, Refusal)]
     if refusals:
         raise SandboxError(*(f"{identity(manifest)}: {refusal.message}" for manifest, refusal in refusals))

@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any
 
 from components.node_pool_args import NODE_POOL_LABEL
+from sandbox.api_server import Listing, listing
 from sandbox.job_driver import SCALE_SET_LABEL
 from sandbox.nodes import POOL_LABEL
-from sandbox.objects import Listing, listing
 from stacks import quantity
 
 Object = Mapping[str, Any]

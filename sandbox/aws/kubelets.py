@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import urllib3.exceptions
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from components.node_pool_args import NODE_POOL_LABEL
+from sandbox import api_server
 from sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
 
 STARTED = "gpufleet.dev/kubelet"
@@ -81,12 +83,8 @@ def _has_started(pod: Any) -> bool:
 
 def main(kubeconfig: str, resource: str = "", replicas: str = "0") -> None:
     """Rounds without end."""
-    settings = client.Configuration()
-    load: Callable[..., None] = config.load_kube_config
-    load(config_file=kubeconfig, client_configuration=settings)
-    settings.proxy = None
     offer = Offer(resource, int(replicas)) if resource else None
-    with client.ApiClient(settings) as api:
+    with client.ApiClient(api_server.configuration(pathlib.Path(kubeconfig))) as api:
         while True:
             # The API server restarts, or a node is gone meanwhile: the next round finds what is then there.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):

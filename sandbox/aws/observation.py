@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sandbox.objects import Listing
+from sandbox.api_server import Listing
 from sandbox.state import CloudState, Object, PoolState, ScaleSetState, State, Why, pods_state, state_of, unscheduled
 from stacks import quantity
 

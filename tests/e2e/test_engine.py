@@ -23,7 +23,7 @@ import pytest
 
 from fleet import stack
 from fleet.stack import STAND_IN
-from sandbox import binaries, lifecycle, objects
+from sandbox import api_server, binaries, lifecycle
 from sandbox.rehearsal import CHARTS, Rehearsal
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_up_creates_everything(checkout: Checkout) -> None:
     assert int(created[1]) == len(list(plan.owned())) - len(on_machines) + 1
     assert checkout.printed.splitlines()[-1].endswith("9 runner pods running")
     kubeconfig = checkout.rehearsal().control_plane.kubeconfig
-    (scale_sets,) = objects.listed(kubeconfig, ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"))
+    (scale_sets,) = api_server.listed(kubeconfig, ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"))
     sizes = {item["metadata"]["name"]: (item["spec"]["minRunners"], item["spec"]["maxRunners"]) for item in scale_sets}
     assert sizes == {"linux-mi300-gpu-2": (1, 6), "mi300-cluster": (1, 8)}
 
@@ -179,7 +179,7 @@ def test_destroy_leaves_nothing_in_the_right_order(checkout: Checkout) -> None:
     assert place["Release", "mi300-cluster"] < place["Secret", "gpu-test-cluster-credentials"]
     assert place["Secret", "gpu-test-cluster-credentials"] < place["Namespace", "gpu-test-cluster-namespace"]
     assert place["Release", "arc"] < place["Namespace", "arc-namespace"]
-    namespaces, secrets, roles = objects.listed(
+    namespaces, secrets, roles = api_server.listed(
         kubeconfig, ("v1", "Namespace"), ("v1", "Secret"), ("rbac.authorization.k8s.io/v1", "Role")
     )
     assert {"arc-systems", "gpu-test-cluster"}.isdisjoint(item["metadata"]["name"] for item in namespaces)

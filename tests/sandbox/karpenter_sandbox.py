@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.plan import Plan
-from sandbox import objects, state
+from sandbox import api_server, objects, state
 from sandbox.aws import observation, prices
 from sandbox.aws.cloud import Cloud, cloud_of
 from sandbox.control_plane import ControlPlane
@@ -58,7 +58,7 @@ class KarpenterSandbox:
         return now
 
     def claims(self) -> list[dict[str, Any]]:
-        return objects.listed(self.kubeconfig, ("karpenter.sh/v1", "NodeClaim"))[0]
+        return api_server.listed(self.kubeconfig, ("karpenter.sh/v1", "NodeClaim"))[0]
 
     def bought(self) -> set[str]:
         """Names of all instances that were ever started, by Karpenter's own log."""

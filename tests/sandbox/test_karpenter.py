@@ -14,7 +14,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from sandbox import daemons, objects
+from sandbox import api_server, daemons
 from sandbox.aws import build
 from sandbox.binaries import Binaries
 from sandbox.control_plane import ControlPlane
@@ -58,7 +58,7 @@ def test_ten_pods_on_a_shared_gpu_are_one_node(sandbox: KarpenterSandbox) -> Non
 def test_a_node_has_what_karpenter_worked_out_for_its_class(sandbox: KarpenterSandbox) -> None:
     """The component's root volume, not the 20Gi of a node class without settings."""
     (claim,) = sandbox.claims()
-    (node,) = objects.listed(sandbox.kubeconfig, ("v1", "Node"))[0]
+    (node,) = api_server.listed(sandbox.kubeconfig, ("v1", "Node"))[0]
     for part in ("capacity", "allocatable"):
         for resource in ("cpu", "memory", "ephemeral-storage", "pods"):
             assert node["status"][part][resource] == claim["status"][part][resource]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import objects
+from sandbox import api_server
 from sandbox.binaries import Binaries
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_removed_project_takes_its_namespace_along(up: Checkout) -> None:
     code, _out, err = up.run("up", "mi300")
     assert code == 0, err
     kubeconfig = Path(up.run("kubeconfig", "mi300")[1].strip())
-    (namespaces,) = objects.listed(kubeconfig, ("v1", "Namespace"))
+    (namespaces,) = api_server.listed(kubeconfig, ("v1", "Namespace"))
     assert "gpu-test-cluster" not in {namespace["metadata"]["name"] for namespace in namespaces}
 
 
@@ -172,7 +172,7 @@ def test_preview_yaml_is_taken_by_the_server(up: Checkout, built: Binaries) -> N
 
 def test_pods_are_exactly_what_the_chart_is_given(up: Checkout) -> None:
     kubeconfig = Path(up.run("kubeconfig", "mi300")[1].strip())
-    (pods,) = objects.listed(kubeconfig, ("v1", "Pod"))
+    (pods,) = api_server.listed(kubeconfig, ("v1", "Pod"))
     label = "actions.github.com/scale-set-name"
     pod = next(pod for pod in pods if pod["metadata"]["labels"].get(label) == "linux-mi300-gpu-2")
     spec = pod["spec"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import objects
+from sandbox import api_server, objects
 from sandbox.errors import SandboxError
 from sandbox.objects import Applied, Identity, apply, dry_run, identity, prune
 
@@ -29,7 +29,7 @@ def read(kubeconfig: Path) -> Callable[[str], Object]:
     """GET a path."""
 
     def get(path: str) -> Object:
-        with objects._connected(kubeconfig) as api:
+        with api_server.connected(kubeconfig) as api:
             return api.call("GET", path)[1]
 
     return get
@@ -92,7 +92,7 @@ def test_counts_what_it_creates_changes_and_leaves(kubeconfig: Path, own: str, r
 def test_a_field_set_by_someone_else_is_taken_over(kubeconfig: Path, own: str, read: Callable[[str], Object]) -> None:
     settings = make("ConfigMap", own, "default", data={"key": "ours"})
     apply(kubeconfig, [settings], own)
-    with objects._connected(kubeconfig) as api:
+    with api_server.connected(kubeconfig) as api:
         query = {"fieldManager": "someone", "force": "true"}
         theirs = make("ConfigMap", own, "default", data={"key": "theirs"})
         api.call("PATCH", f"/api/v1/namespaces/default/configmaps/{own}", query=query, body=theirs)
