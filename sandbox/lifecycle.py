@@ -12,7 +12,7 @@ from typing import Any
 
 from fleet.plan import Plan, revealed
 from fleet.stack import STAND_IN, Stack
-from sandbox import arc_stand_in, binaries, job_driver, nodes, objects, state
+from sandbox import arc_stand_in, binaries, helm_releases, job_driver, nodes, objects, state
 from sandbox.aws import build, observation, prices
 from sandbox.aws.cloud import cloud_of, running_build
 from sandbox.control_plane import ControlPlane
@@ -74,6 +74,8 @@ def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) 
         objects.apply(rehearsal.control_plane.kubeconfig, surrounding, stack.name)
         rehearsal.prepare()
         with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
+            for line in helm_releases.forget_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases()):
+                print(line, flush=True)
             rehearsal.pulumi("up", "--yes", "--skip-preview")
         wanted = [*surrounding, *job_driver.runner_jobs(plan.releases(), mix)]
         return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)

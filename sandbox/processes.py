@@ -174,8 +174,11 @@ def started_from(directory: Path) -> dict[int, str]:
     By the program's path and not by any argument: an editor or a `tail` with one of our files open is none of
     ours. A dead process that nobody waited for has no command line and is not listed.
     """
-    numbers = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    return {pid: name for pid in numbers if (name := _name_if_from(directory, pid))}
+    return {pid: name for pid in _numbers() if (name := _name_if_from(directory, pid))}
+
+
+def _numbers() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
 def _name_if_from(directory: Path, pid: int) -> str | None:
@@ -189,6 +192,10 @@ def _name_if_from(directory: Path, pid: int) -> str | None:
     return None
 
 
+def _is_from(directory: Path, pid: int) -> bool:
+    return _name_if_from(directory, pid) is not None
+
+
 def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> int:
     """Kill every process of `started_from(directory)`, or those whose program has the name `only`, wait until all that
     they held (ports) is free, and return how many there were.
@@ -200,11 +207,29 @@ def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> in
     ended = 0
     while alive := [pid for pid, name in started_from(directory).items() if only in (None, name)]:
         for pid in alive:
-            ended += _kill_one(directory, pid, deadline)
+            ended += _kill_one(pid, functools.partial(_is_from, directory), deadline)
     return ended
 
 
-def _kill_one(directory: Path, pid: int, deadline: float) -> bool:
+def kill_with(variable: str, value: str, program: str, patience: float = 10.0) -> int:
+    """Kill every process of this user whose program's name begins with `program` and that was started with a variable
+    of that value in its environment, wait until each has ended, and return how many there were. Raises TimeoutError as
+    `kill` does."""
+    deadline = time.monotonic() + patience
+    entry = os.fsencode(f"{variable}={value}")
+
+    def is_meant(pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            process = Path("/proc", str(pid))
+            if process.stat().st_uid != os.getuid() or not process.joinpath("exe").readlink().name.startswith(program):
+                return False
+            return entry in process.joinpath("environ").read_bytes().split(b"\0")
+        return False
+
+    return sum(_kill_one(pid, is_meant, deadline) for pid in _numbers())
+
+
+def _kill_one(pid: int, is_meant: Callable[[int], bool], deadline: float) -> bool:
     """By a handle and not by its id alone, which might be another's by now; and because a process lets go of
     its ports after its command line is gone but before its handle says that it has ended."""
     try:
@@ -212,7 +237,7 @@ def _kill_one(directory: Path, pid: int, deadline: float) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if _name_if_from(directory, pid) is None:
+        if not is_meant(pid):
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))

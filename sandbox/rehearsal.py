@@ -8,6 +8,7 @@ own, and a backend of its own.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import secrets
@@ -19,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from fleet.plan import RELEASE
 from fleet.stack import STAND_IN, Stack
 from sandbox import processes
 from sandbox.control_plane import ControlPlane
@@ -47,6 +49,11 @@ class Rehearsal:
     def _stack_file(self) -> pathlib.Path:
         return self.folder / f"Pulumi.{self.stack.name}.yaml"
 
+    @property
+    def backend(self) -> str:
+        """URL of the folder with the state."""
+        return f"file://{self.folder / 'state'}"
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Waits until no other command rehearses the stack, and keeps others waiting."""
@@ -56,6 +63,9 @@ class Rehearsal:
 
     def prepare(self) -> None:
         """Lays out the engine's folder, and selects or makes the stack. Raises SandboxError."""
+        # Plugins outlive an engine that was killed, and go on: Helm with what it installs. `alone` sees to it that
+        # they are nobody else's.
+        processes.kill_with("PULUMI_BACKEND_URL", self.backend, "pulumi-")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "state").mkdir(exist_ok=True)
         passphrase = self.folder / "passphrase"
@@ -115,10 +125,16 @@ class Rehearsal:
             raise SandboxError(f"pulumi {' '.join(arguments)} ended with {done.returncode}", *said[-5:])
         return done.stdout
 
+    def releases(self) -> set[str]:
+        """Helm releases of the state, each as `namespace/name`."""
+        exported = json.loads(self.pulumi("stack", "export", quiet=True))
+        resources = exported["deployment"].get("resources", [])
+        return {resource["id"] for resource in resources if resource["type"] == RELEASE and "id" in resource}
+
     def environment(self) -> Mapping[str, str]:
         """The caller's environment, with backend and passphrase of the rehearsal, and no way to another cluster."""
         own = {
-            "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
+            "PULUMI_BACKEND_URL": self.backend,
             "PULUMI_CONFIG_PASSPHRASE_FILE": str(self.folder / "passphrase"),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "KUBECONFIG": os.devnull,

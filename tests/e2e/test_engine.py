@@ -6,6 +6,7 @@ They run where `pulumi` and its kubernetes plugin are on PATH and GPUFLEET_CHART
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ import pytest
 
 from fleet import stack
 from fleet.stack import STAND_IN
-from sandbox import api_server, binaries, lifecycle
+from sandbox import api_server, binaries, lifecycle, processes
+from sandbox.errors import SandboxError
 from sandbox.rehearsal import CHARTS, Rehearsal
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,9 @@ PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
 MISSING = [name for name in PLUGINS if shutil.which(name) is None] + [CHARTS] * (CHARTS not in os.environ)
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing")
+
+PATIENCE = 200.0
+"""Seconds that an `up` has to come to a moment; it takes 20 to 40."""
 
 
 @dataclass
@@ -189,13 +194,66 @@ def test_destroy_leaves_nothing_in_the_right_order(checkout: Checkout) -> None:
     checkout.run("down")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [8, 11, 14])
-def test_killed_in_the_middle_the_next_up_converges(checkout: Checkout, seconds: float) -> None:
-    lifecycle.down(checkout.folder, "mi300")
+def at_helm_record(release: str, status: str) -> Callable[[Checkout], None]:
+    """Waits until Helm has written that it is at work on a release."""
+
+    def wait(checkout: Checkout) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            kubeconfig = checkout.rehearsal().control_plane.kubeconfig
+            # The control plane of an `up` that has just begun does not answer yet.
+            with contextlib.suppress(SandboxError), api_server.connected(kubeconfig) as api:
+                secrets = api.resource({"apiVersion": "v1", "kind": "Secret"})
+                while time.monotonic() < deadline:
+                    if api.by_label(secrets, f"owner=helm,name={release},status={status}"):
+                        return
+                    time.sleep(0.01)
+            time.sleep(0.1)
+        pytest.fail(f"{release} was never {status}")
+
+    return wait
+
+
+def killed(checkout: Checkout, moment: Callable[[Checkout], None], *, with_plugins: bool) -> None:
+    """An `up` that ends with its engine at that moment, and has no time for anything. Its plugins live on for a while
+    and end what they are about, unless they are killed too, as where the machine goes down."""
     process = checkout.start("up")
-    time.sleep(seconds)
+    moment(checkout)
     os.killpg(process.pid, signal.SIGKILL)
+    if with_plugins:
+        assert processes.kill_with("PULUMI_BACKEND_URL", checkout.rehearsal().backend, "pulumi-")
     process.communicate()
-    checkout.run("up")
+
+
+MOMENTS: dict[str, tuple[Callable[[Checkout], None], bool]] = {
+    "before Helm": (lambda _: time.sleep(8), False),
+    "controller is installed": (at_helm_record("arc", "pending-install"), False),
+    "controller is installed, with plugins": (at_helm_record("arc", "pending-install"), True),
+    "scale set is installed, with plugins": (at_helm_record("mi300-cluster", "pending-install"), True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "with_plugins"), MOMENTS.values(), ids=MOMENTS)
+def test_killed_in_the_middle_the_next_up_converges(
+    checkout: Checkout, moment: Callable[[Checkout], None], with_plugins: bool
+) -> None:
+    lifecycle.down(checkout.folder, "mi300")
+    killed(checkout, moment, with_plugins=with_plugins)
+    printed = checkout.run("up")
+    assert not with_plugins or "pending-install when an earlier run was killed" in printed
     assert operations(checkout.rehearsal()) == {}
+
+
+@pytest.mark.slow
+def test_killed_while_a_scale_set_changes_the_next_up_converges(checkout: Checkout) -> None:
+    checkout.run("up")
+    text = checkout.stack_file.read_text()
+    checkout.stack_file.write_text(text.replace("max: 6", "max: 5"))
+    killed(checkout, at_helm_record("linux-mi300-gpu-2", "pending-upgrade"), with_plugins=True)
+    assert "linux-mi300-gpu-2: pending-upgrade when an earlier run was killed" in checkout.run("up")
+    assert operations(checkout.rehearsal()) == {}
+    kubeconfig = checkout.rehearsal().control_plane.kubeconfig
+    (scale_sets,) = api_server.listed(kubeconfig, ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"))
+    assert {item["spec"]["maxRunners"] for item in scale_sets} == {5, 8}
+    checkout.stack_file.write_text(text)

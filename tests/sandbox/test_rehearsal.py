@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
+import signal
+import subprocess
 
 import pytest
 import yaml
 
 from fleet import recorder, stack
+from sandbox import processes
 from sandbox.binaries import Binaries
 from sandbox.control_plane import ControlPlane
 from sandbox.rehearsal import Rehearsal
@@ -30,3 +34,29 @@ def test_no_command_is_in_the_rehearsed_program(text: str, project: MakeProject,
     types = {each.type for each in plan.resources}
     assert "kubernetes:helm.sh/v3:Release" in types
     assert not [kind for kind in types if "command" in kind or "Kubespray" in kind or "Toolkit" in kind]
+
+
+def test_only_the_plugins_of_a_rehearsal_are_ended(tmp_path: pathlib.Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep
+    started = {}
+    for name, program, value in (
+        ("ours", "pulumi-resource-x", "file:///ours"),
+        ("another's", "pulumi-resource-x", "file:///another's"),
+        ("no plugin", "editor", "file:///ours"),
+    ):
+        copy = tmp_path / program
+        if not copy.exists():
+            shutil.copy(sleep, copy)
+        started[name] = subprocess.Popen([copy, "60"], env={"PULUMI_BACKEND_URL": value})
+    try:
+        assert processes.kill_with("PULUMI_BACKEND_URL", "file:///ours", "pulumi-") == 1
+        assert {name: child.poll() for name, child in started.items()} == {
+            "ours": -signal.SIGKILL,
+            "another's": None,
+            "no plugin": None,
+        }
+    finally:
+        for child in started.values():
+            child.kill()
+            child.wait()
