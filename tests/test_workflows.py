@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import actionlint, cli, pins
+from fleet import actionlint, pins
+from fleet.arguments import parser
 from sandbox import actionlint as build
 from tests.conftest import ROOT
 
@@ -195,7 +196,7 @@ def commands() -> list[list[str]]:
 
 
 def test_the_command_knows_what_it_is_asked() -> None:
-    asked = [cli.parser().parse_args(command).command for command in commands()]
+    asked = [parser().parse_args(command).command for command in commands()]
     assert sorted(asked) == ["check", "diff", "lint-workflows"]
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fleet import cli
+from fleet.arguments import parser
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
 CASES = ROOT / "tests" / "settings"
@@ -67,7 +68,7 @@ def test_other_commands_refuse_the_same_file_in_the_same_words(project: MakeProj
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit code and standard error."""
-    code = cli.run(cli.parser().parse_args(arguments))
+    code = cli.run(parser().parse_args(arguments))
     return code, capsys.readouterr().err
 
 
@@ -99,6 +100,6 @@ def test_a_project_without_stacks(
 @pytest.mark.parametrize("arguments", [(), ("chek",), ("check", "--colour"), ("preview",), ("-C",)])
 def test_wrong_arguments(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.parser().parse_args(arguments)
+        parser().parse_args(arguments)
     assert end.value.code == cli.INVALID
     assert "usage: gpufleet" in capsys.readouterr().err

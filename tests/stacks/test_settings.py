@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet import cli, stack
+from fleet.arguments import parser
 from stacks import load
 from stacks.fault import InvalidSettings
 from stacks.settings import Settings
@@ -49,7 +50,7 @@ def check(
         root = project({name: text})
         # The command puts the project's folder in front.
         monkeypatch.setattr(sys, "path", [*sys.path])
-        code = cli.run(cli.parser().parse_args(["-C", str(root), "check", name]))
+        code = cli.run(parser().parse_args(["-C", str(root), "check", name]))
         printed = capsys.readouterr()
         return Outcome(code, printed.out, printed.err)
 
