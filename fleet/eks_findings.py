@@ -10,8 +10,9 @@ from components.gpu_sharing import GPU
 from components.node_pool_fit import gpu_counts
 from fleet.finding import Finding, names
 from stacks import quantity
-from stacks.eks_settings import EksSettings, KarpenterPool
+from stacks.eks_settings import EksSettings
 from stacks.fault import Path, listed
+from stacks.karpenter_settings import KarpenterPool
 from stacks.node_pools import node_pool_args
 from stacks.settings import Settings
 

@@ -20,7 +20,8 @@ from fleet.packing import Amounts, Demand, slots
 from fleet.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, shares
 from stacks import quantity
 from stacks.eks_rules import requests_of
-from stacks.eks_settings import EksSettings, KarpenterPool
+from stacks.eks_settings import EksSettings
+from stacks.karpenter_settings import KarpenterPool
 from stacks.node_pools import node_pool_args
 from stacks.settings import Runner
 

@@ -37,7 +37,8 @@ from components.gpu_sharing import GPU
 from components.node_pool_args import NODE_POOL_LABEL
 from stacks import eks_settings, runners
 from stacks.eks_cluster import cluster_args, network_args
-from stacks.eks_settings import EksSettings, KarpenterPool, SmokeWorkload
+from stacks.eks_settings import EksSettings, SmokeWorkload
+from stacks.karpenter_settings import KarpenterPool
 from stacks.node_pools import node_pool_args, pools_with_gpus, time_slicing
 from stacks.runners import Place
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from components.eks_cluster_args import ApiEndpoint, EksClusterArgs, SystemNodes
 from components.eks_network_args import EksNetworkArgs, Nat, NetworkReference
-from stacks.eks_settings import EksCluster, OwnNetwork
+from stacks.eks_network_settings import OwnNetwork
+from stacks.eks_settings import EksCluster
 
 NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
 """NAT gateways, as the component names them."""

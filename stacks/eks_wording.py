@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from components.gpu_sharing import GPU
-from stacks.eks_settings import EksCluster, KarpenterPool
+from stacks.eks_settings import EksCluster
 from stacks.fault import Breach, Path
+from stacks.karpenter_settings import KarpenterPool
 
 Row = tuple[str, Sequence[str], str]
 """How a violation reads, the setting that it is about, and what is said of it; what the first holds in brackets stands

@@ -24,7 +24,8 @@ from components.node_pool_args import (
     Taint,
 )
 from components.node_pool_fit import gpu_counts, instance_types_of
-from stacks.eks_settings import EksCluster, Instances, KarpenterPool, PoolLimits, Sharing
+from stacks.eks_settings import EksCluster
+from stacks.karpenter_settings import Instances, KarpenterPool, PoolLimits, Sharing
 
 _AWS = "karpenter.k8s.aws"
 

@@ -37,7 +37,8 @@ from stacks.value_types import (
 
 if TYPE_CHECKING:
     from stacks.bare_metal_settings import BareMetalCluster, NodePool
-    from stacks.eks_settings import EksCluster, KarpenterPool
+    from stacks.eks_settings import EksCluster
+    from stacks.karpenter_settings import KarpenterPool
 
 
 class Arc(Model):

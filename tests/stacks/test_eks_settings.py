@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stacks import eks_settings, load
+from stacks import eks_network_settings, eks_settings, karpenter_settings, load
 from stacks.eks_settings import EksSettings
 from stacks.fault import InvalidSettings
 from stacks.node_pools import node_pool_args
@@ -60,8 +60,9 @@ def given_settings(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 MODELS = {
     name: model
-    for name, model in vars(eks_settings).items()
-    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == eks_settings.__name__
+    for module in (eks_settings, eks_network_settings, karpenter_settings)
+    for name, model in vars(module).items()
+    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
 }
 
 ONLY_ITS_DEFAULT = {("TimeSlicing", "rename_by_default")}
