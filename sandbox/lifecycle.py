@@ -166,7 +166,7 @@ def status(stack: Stack) -> tuple[State, dict[str, int]]:
 
 def running(stack: Stack) -> ControlPlane:
     """The stack's control plane. Raises SandboxError when it is not running."""
-    control_plane = ControlPlane.of(stack.root, stack.name, binaries.Binaries(binaries.build_directory()))
+    control_plane = ControlPlane.of(stack.root, stack.name, binaries.without_building())
     if not control_plane.running():
         raise SandboxError(f"the sandbox of {stack.name} is not up; bring it up: gpufleet sandbox up {stack.name}")
     return control_plane
@@ -175,7 +175,7 @@ def running(stack: Stack) -> ControlPlane:
 def down(root: pathlib.Path, stack: str) -> bool:
     """Ends the stack's sandboxes, that of rehearsals among them, and removes them; returns whether there was one. Needs
     no stack file: it may be gone."""
-    programs = binaries.Binaries(binaries.build_directory())
+    programs = binaries.without_building()
     names = (stack, f"{stack}{_REHEARSAL}")
     ended = [ControlPlane.of(root, name, programs).down() for name in names]
     return any(ended)
@@ -185,7 +185,7 @@ def destroy(stack: Stack) -> bool:
     """A real `pulumi destroy` of what `rehearse` brought up, then `down`. Raises SandboxError."""
     refuse_eks(stack)
     require_cli()
-    rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.Binaries(binaries.build_directory())))
+    rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.without_building()))
     with rehearsal.alone():
         if rehearsal.control_plane.running():
             rehearsal.prepare()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sandbox import binaries
-from sandbox.binaries import Binary, Edit, Recipe, SourceFile
+from sandbox import go_build
+from sandbox.go_build import Binary, Edit, Recipe, SourceFile
 
 PROVIDER = "github.com/aws/karpenter-provider-aws"
 _CORE = "sigs.k8s.io/karpenter"
@@ -65,5 +65,5 @@ def find(source: str | None = None, console: Console | None = None) -> Path:
     """The directory with Karpenter and its files: built when missing, or `source` when that is a directory. Nobody
     releases this build of Karpenter, so that "download" builds it too. Raises SandboxError."""
     if source in (None, "build", "download"):
-        return binaries.build(console, recipe=KARPENTER)
-    return binaries.given(Path(str(source)), KARPENTER)
+        return go_build.build(KARPENTER, console)
+    return go_build.given(Path(str(source)), KARPENTER)

@@ -21,7 +21,7 @@ from pulumi_aws import Provider as Account
 from pulumi_aws import ec2
 
 from fleet.plan import Plan, Release
-from sandbox import binaries, daemons
+from sandbox import daemons, go_build
 from sandbox.aws import build, device_plugin, karpenter, prices, system_nodes
 from sandbox.aws.account import account_of
 from sandbox.control_plane import free_ports
@@ -209,7 +209,7 @@ def test_a_gate_that_is_off_there_is_off_here() -> None:
 
 def test_every_setting_of_the_chart_is_known(karpenter_build: Path) -> None:
     """The template itself says which setting becomes which variable."""
-    command = [binaries.go_program(build.KARPENTER.module), "list", "-m", "-f", "{{.Dir}}", build.PROVIDER]
+    command = [go_build.go_program(build.KARPENTER.module), "list", "-m", "-f", "{{.Dir}}", build.PROVIDER]
     folder = subprocess.run(command, cwd=build.KARPENTER.module, capture_output=True, text=True, check=True).stdout
     template = Path(folder.strip(), "charts/karpenter/templates/deployment.yaml").read_text()
     said = re.findall(r"with \.Values\.settings\.(\w+) }}\s+- name: (\w+)", template)

@@ -1,0 +1,76 @@
+"""How far a build has come: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Display:
+    """Progress on a terminal: one bar over all binaries, with the time left."""
+
+    def __init__(self, missing: Mapping[str, float], progress: Progress) -> None:
+        self._left = dict(missing)
+        self._total = sum(self._left.values())
+        self._progress = progress
+        self._task = progress.add_task("", total=self._total, left="")
+        self._started = self._current_started = time.monotonic()
+        self._current = 0.0
+        self._pace = 1.0
+
+    def now(self, name: str, seconds: float) -> None:
+        """`name` is being built, expected to take `seconds` on the machine of the table."""
+        self._current, self._current_started = seconds, time.monotonic()
+        if seconds == 0:
+            self._started = time.monotonic()
+        self._progress.update(self._task, description=name)
+        self.tick()
+
+    def tick(self) -> Literal[True]:
+        """Move the bar. What one binary has done is not known, so its share fills up to 95% by the clock."""
+        spent = (time.monotonic() - self._current_started) / self._pace
+        finished = self._total - sum(self._left.values())
+        share = min(spent, 0.95 * self._current)
+        minutes, seconds = divmod(round((self._total - finished - share) * self._pace), 60)
+        self._progress.update(self._task, completed=finished + share, left=f"about {minutes}:{seconds:02d} left")
+        return True
+
+    def done(self, name: str) -> None:
+        """It is built. How long all of them took so far, against the table, tells how fast this machine
+        is."""
+        del self._left[name]
+        self._pace = max(0.05, (time.monotonic() - self._started) / (self._total - sum(self._left.values())))
+
+
+class Lines(Display):
+    """Progress elsewhere, in a log of CI say: one line as each binary is begun, none in between."""
+
+    def __init__(self, missing: Mapping[str, float], console: Console) -> None:
+        super().__init__(missing, Progress(disable=True))
+        self._console = console
+
+    def now(self, name: str, seconds: float) -> None:
+        super().now(name, seconds)
+        left = round(sum(self._left.values()) * self._pace)
+        self._console.print(f"building {name}, about {left} s left" if seconds else "loading Go modules")
+
+
+@contextlib.contextmanager
+def displayed(missing: Mapping[str, float], console: Console) -> Iterator[Display]:
+    """Progress of a build. `missing` has the seconds that each binary is expected to take."""
+    if not console.is_terminal:
+        yield Lines(missing, console)
+        return
+    columns = (
+        TextColumn("building {task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Display(missing, progress)
