@@ -7,6 +7,7 @@ cluster's own DaemonSets ask for. Nodes on which nothing runs are taken to be gi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from components.ec2_instance_types import LABELS, InstanceType, label
@@ -34,21 +35,38 @@ SMOKE = "the smoke workload"
 """What its pods are called among labels: they are in the way like jobs."""
 
 
+@dataclass(frozen=True)
+class Market:
+    """What may be bought for a pool, and for whom."""
+
+    offers: Sequence[Offer]
+    """Instance types that it may buy and of which its limits admit one."""
+    demands: Sequence[Demand]
+    """Its labels, and the smoke workload where that is on it."""
+    limits: Amounts
+    """What may be had of each limit, in the order of an offer's cost."""
+
+
+def market_of(settings: EksSettings, name: str) -> Market:
+    """What may be bought for one pool, and for whom."""
+    args = node_pool_args(name, settings.cluster)
+    types = [each for each in instance_types_of(args) if within_limits(each, args)]
+    demands = list(_demands(settings, name, args, types))
+    return Market([_offer(each, args) for each in types], demands, _limits(args))
+
+
 def elastic_pool(settings: EksSettings, name: str, overcommit: bool) -> ElasticPoolCapacity:
     """What one pool holds."""
-    pool, args = settings.cluster.node_pools[name], node_pool_args(name, settings.cluster)
-    types = [each for each in instance_types_of(args) if within_limits(each, args)]
-    limits = _limits(args)
-    offers = [_offer(each, args) for each in types]
-    demands = list(_demands(settings, name, args, types))
+    market = market_of(settings, name)
+    offers, demands, limits = market.offers, market.demands, market.limits
     labels = [
         _label(demand, [other for other in demands if other is not demand], offers, limits)
         for demand in demands
     ]  # fmt: skip
     return ElasticPoolCapacity.model_construct(
         pool=name,
-        types=[each.name for each in types],
-        limits=limits_in_words(pool),
+        types=[each.name for each in offers],
+        limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
         fits=elastic_packing.fit(demands, offers, limits),
         whichever=all(each.guaranteed >= each.max for each in labels),
