@@ -210,11 +210,13 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 
 def _capacity(root: pathlib.Path, arguments: argparse.Namespace) -> int:
-    from fleet import capacity, stack
+    from fleet import capacity, capacity_cost, stack
 
     settings = stack.read(root, arguments.stack).settings
-    found = capacity.capacity(arguments.stack, settings, capacity.declared(settings))
-    print(found.model_dump_json(indent=2) if arguments.format == "json" else capacity.text(found).rstrip("\n"))
+    held = capacity.capacity(arguments.stack, settings, capacity.declared(settings))
+    found = capacity_cost.priced(held, settings)
+    said = capacity.text(found) + (f"\n{capacity_cost.text(found.cost)}" if found.cost else "")
+    print(found.model_dump_json(indent=2) if arguments.format == "json" else said.rstrip("\n"))
     return FINDINGS if any(pool.excess for pool in found.pools) else OK
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from fleet.diff_labels import LabelChange, Refusal, broken_promises, label_changes
 from fleet.diff_resources import ResourceChange, resource_changes
 from fleet.evaluation import (
+    EvaluatedCost,
     EvaluatedFinding,
     EvaluatedLabel,
     EvaluatedPool,
@@ -18,6 +19,7 @@ from fleet.evaluation import (
     EvaluatedStack,
     Evaluation,
 )
+from fleet.instance_prices import money
 from fleet.plan import RELEASE
 from fleet.revisions import Compared
 from stacks.documented import Documented
@@ -36,6 +38,19 @@ class NewFinding(Documented):
     """What is so, and what to do."""
 
 
+class CostChange(Documented):
+    """What a stack costs an hour when every label runs its max, where that is another than before."""
+
+    before: float | None
+    """US dollars for nodes that are bought; None where there are none, or that is not known."""
+    after: float | None
+    """US dollars for nodes that will be bought."""
+    said: str
+    """Both, for people."""
+    basis: str
+    """What kind of prices these are, of which day, and what they leave out."""
+
+
 class StackDifference(Documented):
     """What changes in one stack."""
 
@@ -49,6 +64,8 @@ class StackDifference(Documented):
     """Secret keys that are set for the first time, set anew or removed."""
     pools: list[str]
     """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
+    cost: CostChange | None
+    """What changes in the cost at max; None where nothing does, or no nodes are bought."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
 
@@ -82,7 +99,7 @@ class Difference(Documented):
     def changes(self) -> bool:
         """Whether anything is not as before."""
         return bool(self.labels) or any(
-            each.state != "there" or each.resources or each.secrets or each.pools for each in self.stacks
+            each.state != "there" or each.resources or each.secrets or each.pools or each.cost for each in self.stacks
         )
 
 
@@ -164,6 +181,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         resources=resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
         pools=_pools(old, new) if before and after else [],
+        cost=_cost(before, after),
         findings=[_finding(each) for each in new.findings if (each.name, each.path) not in known],
     )
 
@@ -201,6 +219,27 @@ def _pool_change(before: EvaluatedPool | None, after: EvaluatedPool | None) -> s
 
 def _pool(pool: EvaluatedPool | None) -> str:
     return f"{pool.nodes} node{'s' * (pool.nodes != 1)} with {pool.gpus} GPUs" if pool else "none"
+
+
+def _cost(before: EvaluatedStack | None, after: EvaluatedStack | None) -> CostChange | None:
+    """A revision that does not reckon it says nothing of it, and then there is nothing to compare."""
+    old, new = (side.cost if side else None for side in (before, after))
+    if (before and after and not (old and new)) or (said := _amount(old)) == _amount(new):
+        return None
+    bases = dict.fromkeys(f"{side.basis}, spot not reckoned" for side in (old, new) if side)
+    return CostChange(
+        before=old.per_hour if old else None,
+        after=new.per_hour if new else None,
+        said=f"{said} → {_amount(new)}" if before and after else _amount(new) if after else f"{said} → none",
+        basis=" → ".join(bases),
+    )
+
+
+def _amount(cost: EvaluatedCost | None) -> str:
+    if cost is None:
+        return "none"
+    waiting = f" with {cost.waiting} job{'s' * (cost.waiting != 1)} waiting" if cost.waiting else ""
+    return f"{money(cost.per_hour)}{waiting}"
 
 
 # -- refusals beside those of labels ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from fleet.evaluation import EvaluatedLabel
+from fleet.instance_prices import money
 from stacks import quantity
 from stacks.documented import Documented
 
@@ -64,6 +65,7 @@ _FIELDS: Mapping[str, str] = {
     "most": "at most",
     "guaranteed": "guaranteed",
     "burst": "burst",
+    "cost_per_hour": "cost per hour at max",
     "docker": "Docker",
     "cluster": "cluster",
     "until": "served until",
@@ -148,14 +150,15 @@ def _differing(old: EvaluatedLabel, new: EvaluatedLabel) -> list[FieldChange]:
 
 
 def _is_unreckoned(field: str, *sides: EvaluatedLabel) -> bool:
-    """Whether a revision does not reckon capacity at all."""
-    return field in ("guaranteed", "burst") and any(getattr(side, field) is None for side in sides)
+    """Whether it is not known of one of both: a revision does not reckon capacity or cost at all, or its nodes have no
+    price."""
+    reckoned = ("guaranteed", "burst", "cost_per_hour")
+    return field in reckoned and any(getattr(side, field) is None for side in sides)
 
 
 def _given(new: EvaluatedLabel) -> list[FieldChange]:
     shown = ["gpus", "cpu", "memory", "least", "most", "docker"]
-    if new.guaranteed is not None:
-        shown.append("guaranteed")
+    shown += [key for key in ("guaranteed", "cost_per_hour") if getattr(new, key) is not None]
     return [FieldChange.model_construct(field=_FIELDS[key], before="", after=_said(key, new)) for key in shown]
 
 
@@ -165,6 +168,8 @@ def _said(field: str, each: EvaluatedLabel) -> str:
         return quantity.cores(quantity.parse(value))
     if field == "memory":
         return quantity.gibibytes(quantity.parse(value))
+    if field == "cost_per_hour":
+        return money(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)

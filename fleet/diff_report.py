@@ -88,6 +88,18 @@ def _stacks(difference: Difference) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
+def _cost(stack: StackDifference) -> Iterator[str]:
+    if stack.cost:
+        yield f"cost per hour at max {stack.cost.said} ({stack.cost.basis})"
+
+
+def _costs(difference: Difference) -> Iterator[str]:
+    """In short, of the first stacks; `_cost` has what kind of prices they are."""
+    costs = [f"{each.stack} {each.cost.said}" for each in difference.stacks if each.cost]
+    if costs:
+        yield f"cost per hour at max: {', '.join(costs[:3])}{' …' * (len(costs) > 3)}"
+
+
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +123,7 @@ def text(difference: Difference) -> str:
 
 def _stack_lines(stack: StackDifference) -> Iterator[str]:
     yield from ("", f"{stack.stack}: {_counted(stack.resources)}")
-    yield from (f"  {line}" for line in stack.pools)
+    yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
     yield from (f"  secret {line}" for line in stack.secrets)
     yield from (f"  {each.severity}: {each.path}: {each.message} [{each.name}]" for each in stack.findings)
     for change in stack.resources:
@@ -148,7 +160,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         f"### gpufleet diff: {headline(difference)}",
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
-        f"- **Users:** {_users(difference.labels)}",
+        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}",
         f"- **Resources:** {'; '.join([_counted(everything), *pools[:3]])}",
     ]
     yield _Block(head, [])
@@ -167,7 +179,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         yield from _list(
             f"#### {stack.stack}: {_counted(stack.resources)}",
             [
-                *map(_plain, stack.pools),
+                *map(_plain, [*stack.pools, *_cost(stack)]),
                 *(f"secret {_plain(line)}" for line in stack.secrets),
                 *(
                     f"{each.severity}: {_plain(f'{each.path}: {each.message} [{each.name}]')}"

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from fleet.capacity import Pool, StackCapacity
+    from fleet.capacity_cost import StackCost
     from fleet.plan import Plan, Resource
     from fleet.stack import Stack
 
@@ -89,6 +90,9 @@ class EvaluatedLabel(_Part):
     """Jobs that find room whatever the other labels run; None where that is not reckoned."""
     burst: int | None = None
     """Jobs that run when no other label has any."""
+    cost_per_hour: float | None = None
+    """US dollars an hour for nodes that are bought, with as many jobs as its pool's limits admit and nothing else; None
+    where nodes are not bought, or it is not known."""
 
 
 class EvaluatedPool(_Part):
@@ -101,6 +105,17 @@ class EvaluatedPool(_Part):
     bought: dict[str, str] = {}
     """Where its nodes are bought when jobs wait: what, within which limits, and how many jobs are on one GPU. Nodes and
     GPUs are 0 then."""
+
+
+class EvaluatedCost(_Part):
+    """What a stack costs an hour when every label runs its max."""
+
+    per_hour: float | None
+    """US dollars; None where no type has a price that holds the jobs of some label."""
+    waiting: int
+    """Jobs that wait then, since limits admit no more nodes."""
+    basis: str
+    """What kind of prices these are, and of which day."""
 
 
 class EvaluatedFinding(_Part):
@@ -131,6 +146,8 @@ class EvaluatedStack(_Part):
     """Open findings, in the order of the file."""
     pools: dict[str, EvaluatedPool] = {}
     """Its node pools."""
+    cost: EvaluatedCost | None = None
+    """What it costs; None where no nodes are bought, or that is not reckoned."""
 
 
 class Evaluation(_Part):
@@ -172,14 +189,14 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
 def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
     secrets = _secrets(stack, key)
     if not asked:
-        return EvaluatedStack(labels=_labels(stack, None), secrets=secrets)
+        return EvaluatedStack(labels=_labels(stack, None, None), secrets=secrets)
 
     from fleet import findings
     from stacks.fault import dotted
 
-    capacity, plan = _capacity(stack), _plan(stack, secrets)
+    capacity, cost, plan = _capacity(stack), _cost(stack), _plan(stack, secrets)
     return EvaluatedStack(
-        labels=_labels(stack, capacity),
+        labels=_labels(stack, capacity, cost),
         secrets=secrets,
         resources=[_resource(resource, key) for resource in plan.resources],
         findings=[
@@ -189,6 +206,7 @@ def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> Evalu
             for finding, at in findings.report(stack.settings, stack.file, day, plan).open
         ],
         pools=_pools(stack, capacity),
+        cost=_total(cost),
     )
 
 
@@ -198,6 +216,21 @@ def _capacity(stack: Stack) -> StackCapacity | None:
     except ImportError:  # A revision from before capacity was reckoned.
         return None
     return capacity.capacity(stack.name, stack.settings, capacity.declared(stack.settings))
+
+
+def _cost(stack: Stack) -> StackCost | None:
+    try:
+        from fleet import capacity_cost
+    except ImportError:  # A revision from before cost was reckoned.
+        return None
+    return capacity_cost.stack_cost(stack.settings)
+
+
+def _total(cost: StackCost | None) -> EvaluatedCost | None:
+    if cost is None:
+        return None
+    waiting = sum(pool.waiting for pool in cost.pools)
+    return EvaluatedCost(per_hour=cost.cost_per_hour, waiting=waiting, basis=cost.basis)
 
 
 def _pools(stack: Stack, capacity: StackCapacity | None) -> dict[str, EvaluatedPool]:
@@ -210,11 +243,12 @@ def _pool(pool: Pool) -> EvaluatedPool:
     return EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus)
 
 
-def _labels(stack: Stack, capacity: StackCapacity | None) -> list[EvaluatedLabel]:
+def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None) -> list[EvaluatedLabel]:
     from fleet import labels
 
     runners = stack.settings.runners
     held = {label.label: label for pool in (capacity.pools if capacity else ()) for label in pool.labels}
+    prices = {label.label: label.cost_per_hour for pool in (cost.pools if cost else ()) for label in pool.labels}
     return [
         EvaluatedLabel(
             **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields)),
@@ -222,6 +256,7 @@ def _labels(stack: Stack, capacity: StackCapacity | None) -> list[EvaluatedLabel
             most=entry.at_most,
             guaranteed=held[entry.label].guaranteed if entry.label in held else None,
             burst=held[entry.label].burst if entry.label in held else None,
+            cost_per_hour=prices.get(entry.label),
         )
         for entry in labels.catalogue([stack]).labels
     ]

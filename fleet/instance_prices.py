@@ -40,3 +40,8 @@ def prices() -> Mapping[str, int]:
         for family, sizes in families.items()
         for size, price in sizes.items()
     }  # fmt: skip
+
+
+def money(dollars: float | None) -> str:
+    """An amount an hour, to the cent; None is one that is not known."""
+    return "unknown" if dollars is None else f"{dollars:,.2f} USD"

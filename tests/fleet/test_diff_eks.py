@@ -16,14 +16,19 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "change-the-gpu-pools-families": PullRequest(
         edits=((FILE, "families: [g4dn, g5]", "families: [g5]"),),
         headline="changes for users",
-        users="1 label changed",
+        users="1 label changed; cost per hour at max: aws 4.93 USD → 6.77 USD",
         resources="1 updated; pool gpu: instances g4dn, g5 → g5",
-        says=("accelerator NVIDIA T4 or NVIDIA A10G, shared by 10 → NVIDIA A10G, shared by 10",),
+        says=(
+            "accelerator NVIDIA T4 or NVIDIA A10G, shared by 10 → NVIDIA A10G, shared by 10;"
+            " cost per hour at max 3.01 USD → 4.85 USD |",
+            "- cost per hour at max 4.93 USD → 6.77 USD (us-east-1 on-demand list price of ",
+            ", spot not reckoned)",
+        ),
     ),
     "change-time-slicing-replicas": PullRequest(
         edits=((FILE, "replicas: 10", "replicas: 5"),),
         headline="changes for users",
-        users="1 label changed",
+        users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 20 jobs waiting",
         resources="3 updated; pool gpu: jobs on a GPU 10 → 5",
         says=(
             "shared by 10 → NVIDIA T4 or NVIDIA A10G, shared by 5; guaranteed 40 → 20; burst 40 → 20",
@@ -93,21 +98,21 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: label-removed",
         refused="label-removed in aws",
-        users="1 label removed",
+        users="1 label removed; cost per hour at max: aws 4.93 USD → 1.92 USD",
         resources="6 deleted, 1 updated; pool gpu: gone, instances g4dn, g5; limits 80 cores, 4 GPUs; jobs on a GPU 10",
         says=("| `linux-nvidia-gpu` | aws | removed |",),
     ),
     "lower-limits-below-the-maxima": PullRequest(
         edits=((FILE, GPU_LIMITS, "limits: {cpu: 80, gpus: 3}"),),
         headline="changes for users",
-        users="1 label changed",
+        users="1 label changed; cost per hour at max: aws 4.93 USD → 4.18 USD with 10 jobs waiting",
         resources="1 updated; pool gpu: limits 80 cores, 4 GPUs → 80 cores, 3 GPUs",
         says=("guaranteed 40 → 30; burst 40 → 30",),
     ),
     "raise-max-beyond-the-limits": PullRequest(
         edits=((FILE, "max: 40}", "max: 41}"),),
         headline="changes for users",
-        users="1 label changed",
+        users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 1 job waiting",
         resources="1 updated",
         says=("at most 40 → 41",),
     ),

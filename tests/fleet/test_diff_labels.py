@@ -142,6 +142,17 @@ def test_capacity_is_compared_where_both_reckon_it() -> None:
     assert [(each.field, each.before, each.after) for each in change.fields] == [("guaranteed", "4", "2")]
 
 
+def test_cost_is_compared_where_both_revisions_reckon_it() -> None:
+    before, after = label("a", cost_per_hour=1.504), label("a", cost_per_hour=1.816)
+    (change,) = compared([before], [after])
+    assert [(each.field, each.before, each.after) for each in change.fields] == [
+        ("cost per hour at max", "1.50 USD", "1.82 USD")
+    ]
+    assert compared([label("a")], [after]) == compared([before], [label("a")]) == []
+    (added,) = compared([], [before])
+    assert added.fields[-1].after == "1.50 USD"
+
+
 def test_a_successor_is_taken_once() -> None:
     changes = compared([label("gpu-a"), label("gpu-b")], [label("gpu-c")])
     assert sorted(each.change for each in changes) == ["removed", "renamed"]

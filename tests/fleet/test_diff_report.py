@@ -31,7 +31,9 @@ def resource(name: str, *diff: str, **other: Any) -> ResourceChange:
 
 
 def found(*resources: ResourceChange, **other: Any) -> Difference:
-    stack = StackDifference(stack="one", state="there", resources=list(resources), secrets=[], pools=[], findings=[])
+    stack = StackDifference(
+        stack="one", state="there", resources=list(resources), secrets=[], pools=[], cost=None, findings=[]
+    )
     values: dict[str, Any] = {
         "base": "main",
         "head": "HEAD",
@@ -74,7 +76,9 @@ def test_the_headline(difference: Difference, expected: str) -> None:
 
 def test_what_looks_like_a_tag_or_a_cell_is_shown() -> None:
     finding = NewFinding(name="x", severity="note", path="a", message="<img src=x> `b|c`")
-    stack = StackDifference(stack="one", state="there", resources=[], secrets=[], pools=[], findings=[finding])
+    stack = StackDifference(
+        stack="one", state="there", resources=[], secrets=[], pools=[], cost=None, findings=[finding]
+    )
     assert "&lt;img src=x&gt;" in markdown(found(stacks=[stack]))
     assert "<img" not in markdown(found(stacks=[stack]))
 
