@@ -55,21 +55,29 @@ def run(arguments: argparse.Namespace) -> int:
     sys.path.insert(0, str(root))
 
     postpone()
-    import pulumi
-
-    from fleet.recorder import RecordingError
-    from stacks.fault import InvalidSettings
-
     try:
         return _COMMANDS[arguments.command](root, arguments)
-    except (InvalidSettings, pulumi.RunError, RecordingError) as error:
-        print(error, file=sys.stderr)
     except BrokenPipeError:
         raise
     except OSError as error:
         # A folder that cannot be written, a disk that is full.
         print(f"gpufleet: {error.filename}: {error.strerror}" if error.filename else error, file=sys.stderr)
+    except Exception as error:
+        if not _is_bad_input(error):
+            raise
+        print(error, file=sys.stderr)
     return INVALID
+
+
+def _is_bad_input(error: Exception) -> bool:
+    """Whether an exception says in its own words what is wrong with what was given."""
+    # Imported here: not every command needs the SDK, which takes longer to import than the rest of some.
+    import pulumi
+
+    from fleet.recorder import RecordingError
+    from stacks.fault import InvalidSettings
+
+    return isinstance(error, InvalidSettings | pulumi.RunError | RecordingError)
 
 
 def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -159,12 +159,13 @@ class Evaluation(_Part):
     """Every stack whose file is there, by name."""
 
 
-def evaluation(root: pathlib.Path, key: str, day: datetime.date, asked: list[str]) -> Evaluation:
-    """What the checkout in `root` says of its stacks on a day; `asked` have their resources, all when it is empty."""
+def evaluation(root: pathlib.Path, key: str, day: datetime.date, asked: Collection[str] | None) -> Evaluation:
+    """What the checkout in `root` says of its stacks on a day; `asked` have their resources, all when it is None."""
     from fleet import stack
 
     names = stack.names(root)
-    return Evaluation(stacks={name: _stack(root, name, key, day, name in (asked or names)) for name in names})
+    wanted = names if asked is None else asked
+    return Evaluation(stacks={name: _stack(root, name, key, day, name in wanted) for name in names})
 
 
 def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
@@ -315,8 +316,9 @@ def _digest(key: str, value: Any) -> str:
     return hmac.new(key.encode(), repr(value).encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def _refuse_other_code(root: pathlib.Path) -> None:
-    """Where this project is installed from another checkout, a module that is missing here would be that one's."""
+def refuse_other_code(root: pathlib.Path) -> None:
+    """Ends the process where a package of this project is not that in `root`: where the project is installed from
+    another checkout, one that is missing here would be that one's."""
     for package in ("fleet", "stacks", "components"):
         file = importlib.import_module(package).__file__
         if file is None or not pathlib.Path(file).resolve().is_relative_to(root):
@@ -327,8 +329,8 @@ def _main(out: str, key: str, day: str, *asked: str) -> None:
     # As the command does: a short run, and all that it makes lives to its end.
     gc.disable()
     root = pathlib.Path.cwd().resolve()
-    _refuse_other_code(root)
-    said = evaluation(root, key, datetime.date.fromisoformat(day), list(asked))
+    refuse_other_code(root)
+    said = evaluation(root, key, datetime.date.fromisoformat(day), asked or None)
     pathlib.Path(out).write_text(said.model_dump_json())
     sys.stdout.flush()
     os._exit(0)

@@ -69,20 +69,16 @@ def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime
     Raises RevisionError.
     """
     base, head = _range(root, text)
-    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made:
-        folders, runs = [], []
-        # One key for both: equal secrets have equal digests, in this comparison and in no other.
-        key = secrets.token_hex(16)
-        with contextlib.ExitStack() as running:
-            for side, revision in (("base", base), ("head", head)):
-                folder = root if revision.commit is None else _checkout(root, revision, pathlib.Path(made) / side)
-                folders.append(folder)
-                runs.append(
-                    running.enter_context(_Run(revision, folder, pathlib.Path(made) / f"{side}.json", key, day))
-                )
-                runs[-1].start(stacks)
-            before, after = (run.evaluation() for run in runs)
-        notes = (*_dirt(root, head), *_dependencies(*folders))
+    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made, contextlib.ExitStack() as running:
+        sides = [
+            _Side(revision, _folder(root, revision, pathlib.Path(made, name)), pathlib.Path(made, f"{name}.json"))
+            for name, revision in (("base", base), ("head", head))
+        ]
+        runs = [running.enter_context(run) for run in _runs(root, sides, day, stacks)]
+        notes = (*_dirt(root, head), *_dependencies(*(side.folder for side in sides)))
+        for run in runs:
+            run.wait()
+        before, after = (side.evaluation() for side in sides)
     return Compared(base, head, before, after, notes)
 
 
@@ -125,6 +121,11 @@ def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> s
     return ended.stdout.strip()
 
 
+def _folder(root: pathlib.Path, revision: Revision, made: pathlib.Path) -> pathlib.Path:
+    """Where a revision's files are: the working tree, or a checkout that is made."""
+    return root if revision.commit is None else _checkout(root, revision, made)
+
+
 def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> pathlib.Path:
     """The project's files at a revision. An archive leaves nothing in `.git` after a crash, as a worktree would."""
     folder.mkdir()
@@ -138,6 +139,22 @@ def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> p
     return folder
 
 
+_IDLE = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|Pulumi\.[^/]*\.deploy\.yaml|LICENSE|Makefile")
+"""Files that no evaluation reads."""
+
+_STACK_FILE = re.compile(r"Pulumi\.([^/]+)\.yaml")
+
+
+def _stacks_that_differ(root: pathlib.Path, base: Revision, head: Revision) -> set[str] | None:
+    """Stacks whose files are not the same in both; None where more differs than stack files, and so perhaps all do."""
+    commits = [revision.commit for revision in (base, head) if revision.commit]
+    names = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", *commits, "--", ".").split("\0")
+    if head.commit is None:
+        names += _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")
+    files = [_STACK_FILE.fullmatch(name) for name in names if name and not _IDLE.fullmatch(name)]
+    return {file[1] for file in files if file} if all(files) else None
+
+
 def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
     if _git(root, "status", "--porcelain", "--", "."):
         there = "are compared too" if head.commit is None else "are not compared: name the base alone to have them"
@@ -147,54 +164,79 @@ def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
 # -- evaluating -------------------------------------------------------------------------------------------------------
 
 
-class _Run:
-    """An evaluation under way."""
+@dataclass(frozen=True)
+class _Side:
+    """One of both revisions."""
 
-    def __init__(self, revision: Revision, folder: pathlib.Path, out: pathlib.Path, key: str, day: datetime.date):
-        self._revision, self._folder, self._out = revision, folder, out
-        self._arguments = [str(out), key, day.isoformat()]
-        self._errors = out.with_suffix(".errors")
-        self._process: subprocess.Popen[bytes] | None = None
+    revision: Revision
+    folder: pathlib.Path
+    """Its files."""
+    out: pathlib.Path
+    """What it says, once it has."""
 
-    def __enter__(self) -> _Run:
-        return self
+    def evaluation(self) -> Evaluation:
+        try:
+            return Evaluation.model_validate_json(self.out.read_bytes())
+        except ValidationError:
+            said = "says what it is in another form than this gpufleet reads: use the newer of both"
+            raise RevisionError(f"{self.revision} {said}") from None
 
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
-    def start(self, stacks: Sequence[str]) -> None:
+def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks: Sequence[str]) -> Iterator[_Run]:
+    """Evaluations that are under way: one for both sides where only stack files differ, else each side with its own
+    code."""
+    base, head = sides
+    # One key for both: equal secrets have equal digests, in this comparison and in no other.
+    about = [secrets.token_hex(16), day.isoformat()]
+    differing = _stacks_that_differ(root, base.revision, head.revision)
+    together = head.folder / "fleet/evaluation_of_both.py"
+    if differing is not None and together.is_file():
+        paths = [base.folder, base.out, head.folder, head.out]
+        asked = sorted(differing.intersection(stacks) if stacks else differing)
+        yield _Run(f"{base.revision} and {head.revision}", head, [together, *about, *paths, *asked])
+        return
+    for side in sides:
         # A revision knows best how to evaluate itself; one from before there was such a program is asked by ours.
-        own = self._folder / "fleet/evaluation.py"
+        own = side.folder / "fleet/evaluation.py"
         program = own if own.is_file() else pathlib.Path(__file__).with_name("evaluation.py")
+        yield _Run(str(side.revision), side, [program, side.out, *about, *stacks])
+
+
+class _Run:
+    """An evaluation under way, with the code of one side."""
+
+    def __init__(self, what: str, side: _Side, command: Sequence[str | pathlib.Path]) -> None:
+        self._what = what
+        self._errors = side.out.with_suffix(".errors")
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 # -P: the folder of the program is no place for modules.
-                [sys.executable, "-P", program, *self._arguments, *stacks],
-                cwd=self._folder,
+                [sys.executable, "-P", *command],
+                cwd=side.folder,
                 # Before all that is installed, another checkout of this project among it.
-                env={**os.environ, "PYTHONPATH": str(self._folder)},
+                env={**os.environ, "PYTHONPATH": str(side.folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
             )
 
-    def evaluation(self) -> Evaluation:
-        """What the revision says, once it has."""
-        assert self._process is not None
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def wait(self) -> None:
+        """Returns once all is written. Raises RevisionError where it is not."""
         try:
             code = self._process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise RevisionError(f"{self._revision} was not evaluated within {TIMEOUT} s") from None
+            raise RevisionError(f"{self._what} was not evaluated within {TIMEOUT} s") from None
         if code:
             last = self._errors.read_text().strip().rpartition("\n")[2]
-            raise RevisionError(f"{self._revision} cannot be evaluated: {last or f'it ended with code {code}'}")
-        try:
-            return Evaluation.model_validate_json(self._out.read_bytes())
-        except ValidationError:
-            said = "says what it is in another form than this gpufleet reads: use the newer of both"
-            raise RevisionError(f"{self._revision} {said}") from None
+            raise RevisionError(f"{self._what} cannot be evaluated: {last or f'it ended with code {code}'}")
 
 
 def _dependencies(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import hosts, preview, sandbox, sharing, workflows
+from tests.bench import diff, hosts, preview, sandbox, sharing, workflows
 
 PARTS = {
+    "diff": diff.measure,
     "hosts": hosts.measure,
     "preview": preview.measure,
     "sandbox": sandbox.measure,

@@ -17,6 +17,8 @@ class Run:
     seconds: float
     mebibytes: float
     """Largest resident set of the process."""
+    cpu: float
+    """Seconds of CPU, of the process and of those that it started and waited for."""
 
 
 def run(command: Sequence[str], cwd: str | None = None) -> Run:
@@ -27,7 +29,7 @@ def run(command: Sequence[str], cwd: str | None = None) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
-    return Run(time.perf_counter() - began, usage.ru_maxrss / 1024)
+    return Run(time.perf_counter() - began, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
 def in_turn(commands: dict[str, Sequence[str]], rounds: int, cwd: str | None = None) -> dict[str, list[Run]]:
@@ -44,6 +46,11 @@ def in_turn(commands: dict[str, Sequence[str]], rounds: int, cwd: str | None = N
 def median(runs: Sequence[Run]) -> float:
     """Median wall time in seconds."""
     return statistics.median(one.seconds for one in runs)
+
+
+def median_cpu(runs: Sequence[Run]) -> float:
+    """Median CPU time in seconds: it says the same on a busy machine."""
+    return statistics.median(one.cpu for one in runs)
 
 
 def ratio(runs: Sequence[Run], base: Sequence[Run]) -> float:

@@ -13,11 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from components.runner_scale_set import RUNNER_IMAGE
-from fleet import revisions
+from fleet import diff, revisions
 from fleet.revisions import Compared, RevisionError
 from tests.conftest import ROOT
 from tests.fleet.pull_requests import Repository
@@ -196,6 +197,109 @@ def test_other_dependencies_are_said(repository: Repository) -> None:
     assert compare(repository, "main..pins", "lab").notes == (
         f"the dependencies differ (pyyaml {PYYAML} -> 0.0.0): both revisions were evaluated with those installed here",
     )
+
+
+# -- the same code in both -------------------------------------------------------------------------------------------
+
+
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the programs that are started."""
+    started = []
+    start = subprocess.Popen
+
+    def popen(command: list[str | pathlib.Path], *rest: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if command[0] == sys.executable:
+            started.append(pathlib.Path(command[2]).name)
+        return start(command, *rest, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("edits", "new", "started"),
+    [
+        ([MORE], {}, ["evaluation_of_both.py"]),
+        (
+            [],
+            {"README.md": "Read me.\n", "LICENSE": "None.\n", "Pulumi.lab.deploy.yaml": "{}\n"},
+            ["evaluation_of_both.py"],
+        ),
+        ([], {"Pulumi.more.yaml": "config: {}\n"}, ["evaluation_of_both.py"]),
+        ([("stacks/quantity.py", "import re\n", "import re  # Other code.\n")], {}, ["evaluation.py"] * 2),
+        ([], {"requirements.txt": "pyyaml==0.0.0\n"}, ["evaluation.py"] * 2),
+        ([], {"components/more.json": "{}\n"}, ["evaluation.py"] * 2),
+        ([("Pulumi.yaml", "name: ", "# Another program may follow.\nname: ")], {}, ["evaluation.py"] * 2),
+    ],
+)
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_same_code_runs_once(
+    edits: list[tuple[str, str, str]],
+    new: dict[str, str],
+    started: list[str],
+    committed: bool,
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if committed:
+        repository.branch("some", edits, new=new)
+    else:
+        repository.write(edits, new)
+    found = programs(monkeypatch)
+    try:
+        compare(repository, "main..some" if committed else "main")
+    finally:
+        repository.git("checkout", "--quiet", "--force", "main")
+        repository.git("clean", "--quiet", "--force", "-d")
+    assert found == started
+
+
+EDITS = (
+    [MORE],
+    [MORE, ("Pulumi.lab.yaml", "max: ", "max: 1")],
+    [(MI300, "v1:first", "v1:second")],
+    [(MI300, "    kind: bareMetal\n", "    kind: none\n")],
+)
+
+
+@pytest.mark.parametrize("edits", EDITS)
+@pytest.mark.parametrize("stacks", [(), ("mi300",), ("lab",)])
+def test_one_process_says_what_two_say(
+    edits: list[tuple[str, str, str]],
+    stacks: tuple[str, ...],
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repository.branch("differs", edits)
+    once = diff.difference(compare(repository, "main..differs", *stacks), stacks, DAY)
+    monkeypatch.setattr(revisions, "_stacks_that_differ", lambda *_: None)
+    started = programs(monkeypatch)
+    assert diff.difference(compare(repository, "main..differs", *stacks), stacks, DAY) == once
+    assert started == ["evaluation.py"] * 2
+
+
+READING = """
+import pathlib, sys
+def seen(event, arguments):
+    if event == "open" and isinstance(arguments[0], str):
+        print(arguments[0], file=sys.stderr)
+sys.addaudithook(seen)
+sys.argv = sys.argv[1:]
+import runpy
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_an_evaluation_reads_nothing_that_is_taken_for_idle(tmp_path: pathlib.Path) -> None:
+    """Of this repository, with stacks of both kinds."""
+    command = [sys.executable, "-P", "-c", READING, "fleet/evaluation.py", tmp_path / "out", "key", "2026-12-01"]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    opened = {ROOT / line for line in ended.stderr.splitlines()}
+    inside = {str(path.relative_to(ROOT)) for path in opened if path.is_relative_to(ROOT)}
+    assert {"Pulumi.dev.yaml", "Pulumi.mi300.yaml", "components/ec2_instance_types.json"} <= inside
+    assert not {name for name in inside if revisions._IDLE.fullmatch(name)}
 
 
 # -- secrets and what stays -------------------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""`gpufleet diff` of both committed stacks, as pull requests have it, beside one evaluation of both stacks by itself."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.fleets import ROOT
+from tests.bench.timing import in_turn, median, median_cpu
+
+GPUFLEET = str(pathlib.Path(sys.executable).with_name("gpufleet"))
+
+EDITS = {
+    "a runner of one stack": [("Pulumi.mi300.yaml", "max: ", "max: 1")],
+    "a runner of each stack": [("Pulumi.mi300.yaml", "max: ", "max: 1"), ("Pulumi.dev.yaml", "max: ", "max: 1")],
+    "code": [("components/quantity.py", '"""', '"""Now: ')],
+}
+"""What a pull request changes, by what it is: a file, a text in it, and what takes its place."""
+
+
+def measure() -> None:
+    """Prints wall time and CPU time of every kind of pull request."""
+    with tempfile.TemporaryDirectory() as folder:
+        repository = pathlib.Path(folder, "repository")
+        _git("clone", "--quiet", str(ROOT), str(repository))
+        commands = {
+            what: [GPUFLEET, "-C", str(repository), "diff", f"HEAD..{_branch(repository, what, edits)}"]
+            for what, edits in EDITS.items()
+        }
+        runs = in_turn(commands, rounds=5)
+    table = Table("what changes", "seconds (at most 3)", "CPU seconds", title="diff of both stacks", box=None)
+    for what, measured in runs.items():
+        table.add_row(what, f"{median(measured):.2f}", f"{median_cpu(measured):.2f}")
+    Console(highlight=False).print(table)
+
+
+def _branch(repository: pathlib.Path, what: str, edits: list[tuple[str, str, str]]) -> str:
+    name = what.replace(" ", "-")
+    _git("-C", str(repository), "checkout", "--quiet", "-b", name, "origin/HEAD")
+    for file, before, after in edits:
+        path = repository / file
+        path.write_text(path.read_text().replace(before, after, 1))
+    someone = ["-c", "user.name=bench", "-c", "user.email=bench@example.test"]
+    _git("-C", str(repository), *someone, "commit", "--quiet", "--all", "--message", what)
+    _git("-C", str(repository), "checkout", "--quiet", "--detach", "origin/HEAD")
+    return name
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True)
