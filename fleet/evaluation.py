@@ -4,6 +4,7 @@ names; it writes an `Evaluation` to OUT. What it adds later has a default, so th
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gc
 import hashlib
@@ -330,6 +331,9 @@ def _main(out: str, key: str, day: str, *asked: str) -> None:
     gc.disable()
     root = pathlib.Path.cwd().resolve()
     refuse_other_code(root)
+    # A revision may be older than that module.
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("fleet.sdk_modules").postpone()
     said = evaluation(root, key, datetime.date.fromisoformat(day), asked or None)
     pathlib.Path(out).write_text(said.model_dump_json())
     sys.stdout.flush()

@@ -12,11 +12,13 @@ import pathlib
 import sys
 
 from fleet.evaluation import evaluation, refuse_other_code
+from fleet.sdk_modules import postpone
 
 
 def _main(key: str, day: str, base: str, base_out: str, head: str, head_out: str, *asked: str) -> None:
     gc.disable()
     refuse_other_code(pathlib.Path.cwd().resolve())
+    postpone()
     for root, out in ((base, base_out), (head, head_out)):
         said = evaluation(pathlib.Path(root).resolve(), key, datetime.date.fromisoformat(day), asked)
         pathlib.Path(out).write_text(said.model_dump_json())

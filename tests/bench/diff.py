@@ -1,4 +1,4 @@
-"""`gpufleet diff` of both committed stacks, as pull requests have it, beside one evaluation of both stacks by itself."""
+"""`gpufleet diff` of both committed stacks, as pull requests have it, beside one evaluation of both."""
 
 from __future__ import annotations
 
