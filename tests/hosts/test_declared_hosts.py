@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from components import NvidiaContainerToolkitArgs
 from tests.bare_metal import HOST_KEY
-from tests.conftest import Gpufleet, MakeProject
+from tests.conftest import Gpufleet, MakeProject, Outcome
+from tests.hosts import package_repository
+from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Host, Hosts
+from tests.hosts.test_nvidia_container_toolkit import DRIFT, NEWER, PINNED, Toolkit
 
 STACK = """
 config:
@@ -16,10 +22,10 @@ config:
     kind: bareMetal
     name: lab
     kubeconfig: {kind: context, context: lab}
-%(ssh)s
+%(cluster)s
     nodePools:
-      mi300x:
-        accelerator: {vendor: amd, model: MI300X, count: 8}
+      machines:
+        accelerator: {vendor: %(vendor)s, model: any, count: 8}
         allocatable: {cpu: 96, memory: 1600Gi, ephemeralStorage: 800Gi}
         nodes:
 %(nodes)s
@@ -37,16 +43,22 @@ def entry(host: Host, **changes: object) -> str:
     return f"          {host.ssh.name}: {said}"
 
 
-@pytest.fixture
-def identity(hosts: Hosts, tmp_path: pathlib.Path) -> pathlib.Path:
-    file = tmp_path / "identity"
+def identity_of(hosts: Hosts, folder: pathlib.Path) -> pathlib.Path:
+    file = folder / "identity"
     file.touch(mode=0o600)
-    file.write_text(str(hosts.login.private_key))
+    file.write_text(hosts.private_key)
     return file
 
 
-def said(hosts: Hosts, *nodes: str) -> str:
-    return STACK % {"ssh": f"    ssh: {{user: {hosts.login.user}}}", "nodes": "\n".join(nodes)}
+@pytest.fixture
+def identity(hosts: Hosts, tmp_path: pathlib.Path) -> pathlib.Path:
+    return identity_of(hosts, tmp_path)
+
+
+def said(hosts: Hosts, *nodes: str, vendor: str = "amd", **sections: object) -> str:
+    cluster = {"ssh": {"user": hosts.login.user}} | sections
+    text = "\n".join(f"    {name}: {json.dumps(section)}" for name, section in cluster.items())
+    return STACK % {"cluster": text, "nodes": "\n".join(nodes), "vendor": vendor}
 
 
 def test_every_machine_has_a_row(
@@ -73,3 +85,103 @@ def test_a_machine_that_shows_another_key_is_a_finding(
     assert ended.code == 1
     assert "shows another host key" in " ".join(ended.out.split())
     assert ended.out.splitlines()[-1] == "1 machine asked, 1 with something to be done"
+
+
+# -- the container toolkit --------------------------------------------------------------------------------------------
+
+SOUND = r"""
+printf 'ID=ubuntu\nVERSION_ID=24.04\n' > /etc/os-release
+sed 's/^SwapTotal: .*/SwapTotal: 0 kB/' /proc/meminfo > /srv/meminfo
+mount --bind /srv/meminfo /proc/meminfo
+cat > /usr/local/bin/df <<'END'
+#!/bin/sh
+echo '/dev/vda 99999999 1 99999998 1% /'
+END
+cat > /usr/local/bin/stat <<'END'
+#!/bin/sh
+if [ "$*" = '-fc %T /sys/fs/cgroup' ]; then echo cgroup2fs; else exec /usr/bin/stat "$@"; fi
+END
+chmod 755 /usr/local/bin/df /usr/local/bin/stat
+"""
+"""Makes a host of namespaces one that a kubelet can run on, whatever machine it is on."""
+
+
+@pytest.fixture(scope="module")
+def toolkit(
+    host_layer: BaseLayer, toolkit_packages: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Toolkit]:
+    """A sound host with eight GPUs and the toolkit at its version."""
+    with (
+        Hosts(tmp_path_factory.mktemp("toolkit"), host_layer) as hosts,
+        package_repository.served(toolkit_packages, hosts.machine_address) as repository,
+    ):
+        host = hosts.start("gpu-1")
+        host.run("sh", "-ec", SOUND)
+        host.add_unit("docker")
+        host.add_gpus(vendor="0x10de", pci_class="0x030200", count=8, module="nvidia", render_gid=None)
+        args = NvidiaContainerToolkitArgs(
+            hosts=[host.ssh],
+            login=hosts.login,
+            nvkind=True,
+            repository=repository.url,
+            key_url=repository.key_url,
+            key_sha256=repository.key_sha256,
+        )
+        yield Toolkit(hosts, host, args)
+
+
+@pytest.fixture
+def machine_asked(
+    toolkit: Toolkit,
+    tmp_path: pathlib.Path,
+    project: MakeProject,
+    gpufleet: Gpufleet,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[], Outcome]:
+    """The whole command, on a stack whose only machine is that host."""
+    # A table that breaks no line.
+    monkeypatch.setenv("COLUMNS", "1000")
+    section = {
+        "nvkind": True,
+        "version": PINNED,
+        "repository": toolkit.args.repository,
+        "keyUrl": toolkit.args.key_url,
+        "keySha256": toolkit.args.key_sha256,
+    }
+    nodes = entry(toolkit.host)
+    root = project({"lab": said(toolkit.hosts, nodes, vendor="nvidia", nvidiaContainerToolkit=section)})
+    identity = identity_of(toolkit.hosts, tmp_path)
+    return lambda: gpufleet("-C", root, "hosts", "lab", "--identity", identity)
+
+
+def to_be_done(ended: Outcome) -> list[str]:
+    """What the table says is to be done on its only machine."""
+    header, *rows = ended.out.splitlines()[:-1]
+    column = header.index("to be done")
+    return [row[column:].strip() for row in rows]
+
+
+@pytest.mark.parametrize("drift", ["one hold removed", "packages upgraded by hand", "setting turned off"])
+def test_a_toolkit_that_has_drifted_is_a_finding_until_it_is_repaired(
+    toolkit: Toolkit, machine_asked: Callable[[], Outcome], drift: str
+) -> None:
+    toolkit.install()
+    ended = machine_asked()
+    assert (ended.code, ended.err, to_be_done(ended)) == (0, "", ["nothing"])
+    assert ended.out.splitlines()[-1] == "1 machine asked, 0 with something to be done"
+    command, deviation, _ = DRIFT[drift]
+    toolkit.host.run("sh", "-ec", command)
+    ended = machine_asked()
+    assert (ended.code, ended.err) == (1, "")
+    lines = to_be_done(ended)
+    assert [line for line in lines if line.startswith(f"nvidia-container-toolkit: {deviation}")]
+    assert [line for line in lines if not line.startswith("nvidia-container-toolkit: ")] == []
+    assert ended.out.splitlines()[-1] == "1 machine asked, 1 with something to be done"
+
+
+def test_asking_repairs_nothing(toolkit: Toolkit, machine_asked: Callable[[], Outcome]) -> None:
+    toolkit.install()
+    toolkit.apt("install", "--allow-change-held-packages", f"libnvidia-container1={NEWER}")
+    states = toolkit.states()
+    assert (machine_asked().code, machine_asked().code) == (1, 1)
+    assert toolkit.states() == states
