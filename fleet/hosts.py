@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
+import errno
 import pathlib
+import resource
 import shutil
 import tempfile
 import time
@@ -18,12 +21,18 @@ from components.host_preflight import HostFacts, HostNeeds, parse_facts, preflig
 from components.ssh import SshHost, SshLogin, known_hosts, ssh_config, ssh_refusals
 
 AT_ONCE = 64
-"""Hosts that are asked at the same time, so a hundred take two goes. Each is a process here that three open files lead
-to, and macOS lets a process have 256 (launchctl(1), `limit maxfiles`)."""
+"""Hosts that are asked at the same time, so a hundred take two goes. Fewer where open files or processes are scarce:
+macOS lets a process have 256 files (launchctl(1), `limit maxfiles`)."""
 
 AT_ONCE_BY_JUMP = 10
 """The same through a jump host: its server drops some of those above ten that have not logged in yet (`MaxStartups` in
 sshd_config(5), 10:30:100 by default)."""
+
+FILES_PER_CLIENT = 4
+"""Open files that lead to a client: its standard input, output and error, and from Python 3.12 on Linux the process."""
+
+FILES_BESIDE = 24
+"""Open files that are needed beside them: for the event loop, the configuration, and a client that is being started."""
 
 REASONS: Mapping[str, str] = {
     "Host key verification failed": (
@@ -47,6 +56,10 @@ REASONS: Mapping[str, str] = {
 
 class Unreachable(Exception):
     """A host cannot be asked: one line that says why."""
+
+
+class NoRoom(Exception):
+    """This machine starts no further client: one line that says why."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,13 @@ def survey(
     verifications: Mapping[str, str] | None = None,
     seconds: float = 60,
 ) -> list[HostReport]:
-    """Asks all hosts at once, and never fails for one of them: a host that is down has a report too.
+    """Asks all hosts at once, and never fails for one of them: a host that is down has a report too. Where this machine
+    has few open files or processes left it asks fewer at once, and where it has none, each report says so.
 
     `needs` is by host name; `verifications` by what is verified, such as `NvidiaContainerToolkit.verification`.
 
-    Raises ValueError where hosts or login cannot be right, and FileNotFoundError without an SSH client.
+    Raises ValueError where hosts or login cannot be right, FileNotFoundError without an SSH client, and OSError where
+    its configuration cannot be written, as on a full disk.
     """
     if reasons := ssh_refusals(hosts, login):
         raise ValueError("; ".join(reasons))
@@ -99,19 +114,77 @@ def survey(
     if shutil.which("ssh") is None:
         raise FileNotFoundError("ssh: no SSH client on PATH; install openssh-client")
     asked = Survey(login, needs or {}, verifications or {}, seconds)
-    return asyncio.run(_survey(hosts, asked))
+    try:
+        most = min(AT_ONCE_BY_JUMP if login.jump else AT_ONCE, clients_with_files())
+        return asyncio.run(_survey(hosts, asked, most))
+    except (NoRoom, OSError) as reason:
+        if isinstance(reason, OSError) and reason.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return [HostReport(host, None, (f"ssh: {no_room(reason)}",), 0) for host in hosts]
 
 
-async def _survey(hosts: Sequence[SshHost], asked: Survey) -> list[HostReport]:
-    slots = asyncio.Semaphore(AT_ONCE_BY_JUMP if asked.login.jump else AT_ONCE)
+def clients_with_files() -> int:
+    """Clients that this process may have open files for at the same time; at least one.
+
+    Raises NoRoom where there are none, and OSError where not even that can be found out.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return AT_ONCE
+    # The limit is one of their numbers, and some may have been opened above it before it was set.
+    left = limit - sum(int(file.name) < limit for file in pathlib.Path("/dev/fd").iterdir()) - FILES_BESIDE
+    if left < FILES_PER_CLIENT:
+        raise NoRoom("Too many open files")
+    return left // FILES_PER_CLIENT
+
+
+def no_room(reason: Exception) -> str:
+    """Why this machine asks nobody, in one line."""
+    said = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
+    return f"cannot be asked from this machine: {said}; allow more open files (ulimit -n) or processes (ulimit -u)"
+
+
+async def _survey(hosts: Sequence[SshHost], asked: Survey, most: int) -> list[HostReport]:
     with tempfile.TemporaryDirectory(prefix="gpufleet-ssh-") as folder:
         config = _client_files(pathlib.Path(folder), hosts, asked.login)
+        reports = await _Asking(config, hosts, asked, min(most, len(hosts))).finished()
+    return [reports[host.name] for host in hosts]
 
-        async def ask(host: SshHost) -> HostReport:
-            async with slots:
-                return await _ask(config, host, asked)
 
-        return list(await asyncio.gather(*(ask(host) for host in hosts)))
+class _Asking:
+    """Hosts that wait to be asked, and so many askers who each ask one after another."""
+
+    def __init__(self, config: pathlib.Path, hosts: Sequence[SshHost], asked: Survey, askers: int) -> None:
+        self._config, self._asked = config, asked
+        self._waiting = collections.deque(hosts)
+        self._askers = askers
+        self._tries = 10
+        self._reports: dict[str, HostReport] = {}
+
+    async def finished(self) -> Mapping[str, HostReport]:
+        """Every host's report, by its name."""
+        await asyncio.gather(*(self._one_after_another() for _ in range(self._askers)))
+        return self._reports
+
+    async def _one_after_another(self) -> None:
+        """Asks until nobody waits. An asker who finds no room for a client leaves the host to the others and is gone,
+        so fewer are asked at once from then on; the last one does not give up so easily."""
+        while self._waiting:
+            host = self._waiting.popleft()
+            alone = self._askers == 1
+            try:
+                self._reports[host.name] = await _ask(self._config, host, self._asked)
+            except NoRoom as reason:
+                if alone and self._tries == 0:
+                    self._reports[host.name] = HostReport(host, None, (f"ssh: {no_room(reason)}",), 0)
+                    continue
+                self._waiting.appendleft(host)
+                if self._askers > 1:
+                    break
+                # What has just ended takes a moment to make room.
+                self._tries -= alone
+                await asyncio.sleep(0.1)
+        self._askers -= 1
 
 
 def _client_files(folder: pathlib.Path, hosts: Sequence[SshHost], login: SshLogin) -> pathlib.Path:
@@ -161,14 +234,18 @@ async def _facts(config: pathlib.Path, host: SshHost) -> tuple[HostFacts, float]
 async def _run(config: pathlib.Path, host: SshHost, command: str, script: str) -> tuple[str, str, float]:
     """What a script printed on a host, what it complained of, and when it was done, in seconds since 1970.
 
-    Raises Unreachable.
+    Raises Unreachable, and NoRoom.
     """
-    client = await asyncio.create_subprocess_exec(
-        *("ssh", "-F", str(config), host.name, command),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    try:
+        client = await asyncio.create_subprocess_exec(
+            *("ssh", "-F", str(config), host.name, command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (OSError, RuntimeError) as error:
+        # Python 3.11 waits for each process in a thread of its own, and says by RuntimeError that it gets none.
+        raise NoRoom(getattr(error, "strerror", None) or str(error)) from None
     try:
         out, err = await client.communicate(script.encode())
     finally:
