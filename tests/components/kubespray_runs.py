@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from typing import Any
 
 from components.kubespray_args import Kubespray, KubesprayClusterArgs, KubesprayNode
@@ -38,6 +39,13 @@ def local_node(root: pathlib.Path, name: str, *roles: str, **further: Any) -> Ku
     return KubesprayNode(name=name, address="127.0.0.1", roles=roles, variables=variables, **further)  # type: ignore[arg-type]
 
 
+def marker(root: pathlib.Path, name: str, what: str) -> pathlib.Path:
+    """A file that makes the stand-in `fails` or `waits` on a host that is a folder."""
+    file = root / name / "etc/kubernetes" / f"stand-in-{what}"
+    file.touch()
+    return file
+
+
 class Runner:
     """The machine that runs kubespray on one cluster."""
 
@@ -45,6 +53,7 @@ class Runner:
         self.args = args
         self.folder = pathlib.Path(folder_of(args))
         self.entrusted: str | None = None
+        self._before: set[pathlib.Path] = set()
 
     def start(self, line: str, stdin: str = "", **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -70,6 +79,7 @@ class Runner:
         return self.ended(self.start(install_line(self.args), install_input(self.args)))
 
     def begin(self, command: str, stdin: str = "") -> subprocess.Popen[str]:
+        self._before = self._logs()
         return self.start(f"{folder_of(self.args)}/run {command}", stdin)
 
     def entrust(self, key: str | None = None, **variables: str) -> Outcome:
@@ -94,6 +104,16 @@ class Runner:
         gone = {node.name: node for node in self.args.nodes if node.name in names}
         first = self.converge(nodes=[node for node in self.args.nodes if node.name not in names])
         return [first, *(self.call("remove", node_input(gone[name])) for name in names)]
+
+    def come_to(self, playbook: str, task: str) -> None:
+        """Waits until a playbook that has been run since the last `begin` has come to a task."""
+        ends = time.monotonic() + 180
+        while not any(task in log.read_text() for log in self._logs(playbook) - self._before):
+            assert time.monotonic() < ends, f"{playbook} does not come to {task}"
+            time.sleep(0.1)
+
+    def _logs(self, playbook: str = "*") -> set[pathlib.Path]:
+        return set(self.folder.glob(f"logs/*-{playbook}.log"))
 
     def kubeconfig(self) -> Outcome:
         return self.call("kubeconfig", kubeconfig_input(self.args, "identity"))

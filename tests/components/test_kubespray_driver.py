@@ -11,14 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
 
 from components.kubespray_args import Kubespray, KubesprayClusterArgs, KubesprayNode
-from tests.components.kubespray_runs import HERE, STAND_IN, VENV, Runner, local_node
+from tests.components.kubespray_runs import HERE, STAND_IN, VENV, Runner, local_node, marker
 from tests.conftest import Outcome
 
 pytestmark = pytest.mark.slow
@@ -54,24 +53,9 @@ def new(cluster: Runner, root: pathlib.Path) -> Iterator[MakeNode]:
 
     (cluster.folder / "calls").unlink(missing_ok=True)
     yield make
-    for marker in (root / "hosts").glob("*/etc/kubernetes/stand-in-*"):
-        marker.unlink()
+    for left in (root / "hosts").glob("*/etc/kubernetes/stand-in-*"):
+        left.unlink()
     assert cluster.converge().code == 0
-
-
-def marker(root: pathlib.Path, name: str, what: str) -> pathlib.Path:
-    file = root / "hosts" / name / "etc/kubernetes" / f"stand-in-{what}"
-    file.touch()
-    return file
-
-
-def seen_within(seconds: float, true: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.2)
-    return False
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
@@ -79,12 +63,6 @@ def first_line(process: subprocess.Popen[str]) -> str:
     assert process.stderr
     assert select.select([process.stderr], [], [], 120)[0], "it says nothing"
     return process.stderr.readline()
-
-
-def under_way(cluster: Runner, node: str) -> bool:
-    """Whether the run that adds a node has come to where it waits; runs of other nodes have come there too."""
-    logs = [log.read_text() for log in (cluster.folder / "logs").glob("*-scale.log")]
-    return any(f"[{node}]" in log and "Install what takes time" in log for log in logs)
 
 
 # -- what ends well ---------------------------------------------------------------------------------------------------
@@ -184,7 +162,7 @@ def test_a_task_that_fails_is_told_with_its_host_and_the_log(
     cluster: Runner, new: MakeNode, root: pathlib.Path
 ) -> None:
     more = [*cluster.args.nodes, new("bad-1"), new("bad-2")]
-    failing = marker(root, "bad-2", "fails")
+    failing = marker(root / "hosts", "bad-2", "fails")
     ended = cluster.converge(nodes=more)
     assert ended.code == 1
     told = ended.err.splitlines()[-4:]
@@ -204,9 +182,9 @@ def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
 ) -> None:
     """Nobody can catch SIGKILL: kubespray's run goes on by itself, and the next one waits for its end."""
     more = [*cluster.args.nodes, new("killed-1")]
-    waiting = marker(root, "killed-1", "waits")
+    waiting = marker(root / "hosts", "killed-1", "waits")
     process = cluster.converge_begun(nodes=more)
-    assert seen_within(60, lambda: under_way(cluster, "killed-1"))
+    cluster.come_to("scale", "Install what takes time")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     second = cluster.converge_begun()
@@ -221,9 +199,9 @@ def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
 
 def test_ended_by_a_signal_the_playbook_ends_too(cluster: Runner, new: MakeNode, root: pathlib.Path) -> None:
     more = [*cluster.args.nodes, new("ended-1")]
-    waiting = marker(root, "ended-1", "waits")
+    waiting = marker(root / "hosts", "ended-1", "waits")
     process = cluster.converge_begun(nodes=more)
-    assert seen_within(60, lambda: under_way(cluster, "ended-1"))
+    cluster.come_to("scale", "Install what takes time")
     os.killpg(process.pid, signal.SIGTERM)
     assert cluster.ended(process).code != 0
     ended = cluster.call("enroll")
@@ -241,7 +219,7 @@ def test_two_at_once_run_once(cluster: Runner, new: MakeNode) -> None:
 
 
 def test_a_node_that_never_came_up_is_removed_too(cluster: Runner, new: MakeNode, root: pathlib.Path) -> None:
-    failing = marker(root, new("never-1").name, "fails")
+    failing = marker(root / "hosts", new("never-1").name, "fails")
     assert cluster.converge(nodes=[*cluster.args.nodes, new("never-1")]).code == 1
     (cluster.folder / "calls").unlink()
     failing.unlink()
