@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterator
 
+from components.kubespray_cluster import folder_of
+from components.kubespray_folder import Cluster
+from components.kubespray_inventory import desired
 from components.kubespray_rules import proxy_findings, site_findings
+from components.kubespray_steps import refusals
 from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, advisories_of
 from fleet.finding import Finding, names
 from stacks.bare_metal_settings import BareMetalSettings
@@ -29,6 +34,15 @@ def clusters_across_sites(settings: BareMetalSettings) -> Iterator[Finding]:
         yield Finding("spans-sites", "warning", *placed(text, settings.cluster, _KUBESPRAY))
 
 
+def impossible_changes(settings: BareMetalSettings) -> Iterator[Finding]:
+    """`impossible-change`: where this machine runs kubespray, its journal says what is in the cluster."""
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    if args is None or args.runner is not None:
+        return
+    for text in refusals(Cluster(pathlib.Path(folder_of(args)).expanduser()).journal(), desired(args)):
+        yield Finding("impossible-change", "error", *placed(text, settings.cluster, _KUBESPRAY))
+
+
 def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
     """`toolkit-advisory`"""
     toolkit = settings.cluster.nvidia_container_toolkit
@@ -51,6 +65,7 @@ def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
 RULES: tuple[Callable[[BareMetalSettings], Iterator[Finding]], ...] = (
     deprecated_proxy_modes,
     clusters_across_sites,
+    impossible_changes,
     toolkit_advisories,
 )
 

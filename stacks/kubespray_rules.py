@@ -43,6 +43,8 @@ _PLACES: dict[str, Path] = {
     "login": ("cluster", "ssh"),
     "runner": ("cluster", "kubespray", "runOn"),
     "kubespray": ("cluster", "kubespray", "source"),
+    "kubernetes version": ("cluster", "kubespray", "kubernetesVersion"),
+    "kubespray version": ("cluster", "kubespray", "source", "version"),
     "nvidia_runtime": ("cluster", "nvidiaContainerToolkit", "runtime"),
     "engine": ("cluster", "nvidiaContainerToolkit", "runtime"),
 }
@@ -129,7 +131,7 @@ def placed(fault: str, cluster: BareMetalCluster, section: Path) -> Breach:
     if head == "nodes" and rest:
         head, *rest = rest
     if head in hosts:
-        if not rest:
+        if not rest and re.match(r"[\w.\[\]]+: ", message):
             argument, message = _parted(message)
             rest = _PART.findall(argument)
         where = hosts[head]

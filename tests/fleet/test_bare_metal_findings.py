@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from components.kubespray_folder import Cluster
+from components.kubespray_rules import grown
 from fleet import bare_metal_findings, stack
+from stacks.bare_metal_settings import BareMetalSettings
 from stacks.fault import dotted
+from stacks.kubespray_cluster import cluster_args
 from tests.conftest import ROOT
 
 KUBESPRAY = (ROOT / "tests/settings/kubespray.ok.yaml").read_text()
@@ -71,6 +75,62 @@ def test_what_is_found(case: str, tmp_path: pathlib.Path) -> None:
     found = list(bare_metal_findings.findings(stack.read(tmp_path, "lab").settings))
     assert [f"{each.name} {dotted(each.path)}" for each in found] == expected
     assert {each.name for each in found} <= bare_metal_findings.NAMES
+
+
+def before(cluster: dict[str, Any], **changes: Any) -> None:
+    """The cluster as it was made: of an older Kubernetes, say, and with one more machine in front."""
+    cluster["kubespray"] |= {"kubernetesVersion": changes.get("kubernetes", "1.35.4")}
+    if "first" in changes:
+        pool = cluster["nodePools"]["mi300x"]
+        node = next(iter(pool["nodes"].values())) | {"address": "192.0.2.99"}
+        two = [*pool["nodes"].items()][:2]
+        pool["nodes"] = {changes["first"]: node, **dict(two)}
+
+
+CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing": ({}, []),
+    "one minor": ({"kubernetes": "1.34.3"}, []),
+    "two minors": (
+        {"kubernetes": "1.33.7"},
+        [
+            "cluster.kubespray.kubernetesVersion: 1.35.4 is more than one minor after 1.33.7, which runs; one at a time"
+            " is allowed; go to a 1.34 first"
+        ],
+    ),
+    "the first of all": (
+        {"first": "gone-1"},
+        [
+            f"cluster.nodePools: gone-1 is the first of {group}; kubespray cannot remove it; keep it in the list"
+            for group in ("kube_control_plane", "etcd")
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_change_that_the_cluster_cannot_make(case: str, tmp_path: pathlib.Path) -> None:
+    """Where kubespray runs here, what is in the cluster is known without a connection."""
+    changes, expected = CHANGES[case]
+    runner = tmp_path / "runner"
+    texts = []
+    for change in (lambda cluster: before(cluster, **changes), before):
+        whole = yaml.safe_load(MI300)
+        cluster = whole["config"]["gpu-runners:cluster"]
+        cluster["kubespray"]["directory"] = str(runner)
+        change(cluster)
+        texts.append(yaml.safe_dump(whole, sort_keys=False))
+    (tmp_path / "Pulumi.lab.yaml").write_text(texts[0])
+    settings = stack.read(tmp_path, "lab").settings
+    assert isinstance(settings, BareMetalSettings)
+    made = cluster_args(settings.cluster, "key")
+    assert made
+    (runner / "mi300").mkdir(parents=True)
+    Cluster(runner / "mi300").keep(grown(made))
+    (tmp_path / "Pulumi.lab.yaml").write_text(texts[1])
+    found = bare_metal_findings.findings(stack.read(tmp_path, "lab").settings)
+    errors = [each for each in found if each.severity == "error"]
+    assert [f"{dotted(each.path)}: {each.message}" for each in errors if "etcd gains" not in each.message] == expected
+    assert {each.name for each in errors} <= {"impossible-change"}
 
 
 def test_an_advisory_says_when_the_list_was_looked_at() -> None:
