@@ -18,7 +18,7 @@ from components.kubespray_args import (
     Role,
 )
 from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS, desired, server_url, ssh_host
-from components.kubespray_steps import CONTROL_PLANE, ETCD, GROUPS, Journal, numbers, refusals
+from components.kubespray_steps import CONTROL_PLANE, ETCD, GROUPS, Desired, Journal, numbers, refusals
 from components.ssh import HOST_NAME, USER_NAME, ssh_refusals
 
 SUPPORTED = {
@@ -71,7 +71,11 @@ def violations(args: KubesprayClusterArgs, previous: KubesprayClusterArgs | None
 
 def grown(args: KubesprayClusterArgs) -> Journal:
     """The journal of a cluster that is just as the arguments say."""
-    told = desired(args)
+    return settled(desired(args))
+
+
+def settled(told: Desired) -> Journal:
+    """The journal of a cluster that is just as it was wanted."""
     return {
         "identity": "",
         "members": told["nodes"],

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.diff_labels import LabelChange, Refusal, broken_promises, label_changes
+from fleet.diff_machines import kubespray_refusals, runs
 from fleet.diff_resources import ResourceChange, resource_changes
 from fleet.evaluation import (
     EvaluatedCost,
@@ -21,7 +22,7 @@ from fleet.evaluation import (
 )
 from fleet.instance_prices import money
 from fleet.plan import RELEASE
-from fleet.revisions import Compared
+from fleet.revisions import Compared, Revision
 from stacks.documented import Documented
 
 
@@ -66,6 +67,8 @@ class StackDifference(Documented):
     """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
     cost: CostChange | None
     """What changes in the cost at max; None where nothing does, or no nodes are bought."""
+    runs: list[str]
+    """What `pulumi up` runs on machines of a stack that stays, in that order."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
 
@@ -83,6 +86,8 @@ class Difference(Documented):
     """What to know about the comparison itself."""
     unsaid: list[str]
     """Why nothing can be said of some stack, one line each; empty when all is said."""
+    invalid: list[str]
+    """Those of them that are mistakes of the head: it is refused as it is, whatever else it does."""
     refusals: list[Refusal]
     """What should not be merged as it is."""
     labels: list[LabelChange]
@@ -111,12 +116,8 @@ def difference(
     there = sorted(before.stacks.keys() | after.stacks.keys())
     unsaid = [_unknown(name, compared, there) for name in stacks if name not in there]
     names = [name for name in (sorted(set(stacks)) or there) if name in there]
-    unsaid += [
-        f"{revision}: {fault}"
-        for revision, side in ((compared.base, before), (compared.head, after))
-        for name in names
-        for fault in side.stacks.get(name, EvaluatedStack()).faults
-    ]
+    unsaid += _faults(compared.base, before, names)
+    invalid = _faults(compared.head, after, names)
     sound = [name for name in names if not _faulty(name, before, after)]
     promises = _labels(before, there), _labels(after, there)
     changes = label_changes(*promises, sound)
@@ -128,7 +129,8 @@ def difference(
         base=str(compared.base),
         head=str(compared.head),
         notes=[*compared.notes, *_notes(differences, sorted(set(there) - set(names)), before, after)],
-        unsaid=unsaid,
+        unsaid=[*unsaid, *invalid],
+        invalid=invalid,
         refusals=[
             Refusal(name=name, stack=stack, message=message, allowed=name in allowed)
             for name, stack, message in refusals
@@ -140,6 +142,10 @@ def difference(
 
 def _unknown(name: str, compared: Compared, there: Sequence[str]) -> str:
     return f"neither {compared.base} nor {compared.head} has a stack '{name}'; there are: {', '.join(there) or 'none'}"
+
+
+def _faults(revision: Revision, side: Evaluation, names: Collection[str]) -> list[str]:
+    return [f"{revision}: {fault}" for name in names if name in side.stacks for fault in side.stacks[name].faults]
 
 
 def _faulty(name: str, *sides: Evaluation) -> bool:
@@ -167,6 +173,11 @@ def _notes(
                 f"stack {each.stack}: what takes the id of a replaced AWS resource is replaced or updated after it, and"
                 " is not counted here: ids are known to the engine only"
             )
+    if before.outputs != after.outputs:
+        yield (
+            "one of the revisions takes outputs of resources as unknown, the other does not: what hangs on them seems"
+            " to change"
+        )
     invalid = [name for name in others if _faulty(name, before, after)]
     if invalid:
         yield f"the labels of {', '.join(invalid)} are not all known: a revision of it is invalid"
@@ -182,6 +193,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         secrets=_secrets(old, new),
         pools=_pools(old, new) if before and after else [],
         cost=_cost(before, after),
+        runs=runs(old.resources, new.resources) if before and after else [],
         findings=[_finding(each) for each in new.findings if (each.name, each.path) not in known],
     )
 
@@ -269,6 +281,7 @@ def _refusals(
             yield finding.name, each.stack, f"{finding.path}: {finding.message}"
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     yield from _controllers(each.stack, old, new)
+    yield from (("kubespray", each.stack, refusal) for refusal in kubespray_refusals(old.resources, new.resources))
 
 
 def _controllers(stack: str, old: EvaluatedStack, new: EvaluatedStack) -> Iterator[tuple[str, str, str]]:

@@ -24,6 +24,8 @@ _SIGNS = {"deleted": "-", "replaced": "±", "refused": "!", "unknown": "?", "upd
 
 def headline(difference: Difference) -> str:
     """What to know before anything else."""
+    if difference.invalid:
+        return "refused: invalid"
     if difference.unsaid:
         return "cannot say"
     if difference.refused:
@@ -125,6 +127,7 @@ def _stack_lines(stack: StackDifference) -> Iterator[str]:
     yield from ("", f"{stack.stack}: {_counted(stack.resources)}")
     yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
     yield from (f"  secret {line}" for line in stack.secrets)
+    yield from (f"  {line}" for line in stack.runs)
     yield from (f"  {each.severity}: {each.path}: {each.message} [{each.name}]" for each in stack.findings)
     for change in stack.resources:
         yield f"  {_SIGNS[change.action]} {_resource_line(change)}"
@@ -152,16 +155,18 @@ def markdown(difference: Difference, limit: int = LIMIT) -> str:
 
 def _blocks(difference: Difference) -> Iterator[_Block]:
     everything = [change for stack in difference.stacks for change in stack.resources]
-    pools = [line for stack in difference.stacks for line in stack.pools]
+    happens = [_counted(everything), *_happening(difference.stacks)]
     third = f"**Refused:** {_refused(difference)}"
     if difference.unsaid:
-        third = f"**Cannot say:** {_plain(difference.unsaid[0])[:_LONGEST]}"
+        what, why = ("Refused", difference.invalid) if difference.invalid else ("Cannot say", difference.unsaid)
+        third = f"**{what}:** {_plain(why[0])[:_LONGEST]}"
+    known = ", as far as can be said" if difference.unsaid else ""
     head = [
         f"### gpufleet diff: {headline(difference)}",
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
-        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}",
-        f"- **Resources:** {'; '.join([_counted(everything), *pools[:3]])}",
+        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}{known}",
+        f"- **Resources:** {'; '.join(happens)}{known}",
     ]
     yield _Block(head, [])
     yield from _list("", [*map(_plain, difference.notes), *map(_plain, difference.unsaid)])
@@ -181,6 +186,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
             [
                 *map(_plain, [*stack.pools, *_cost(stack)]),
                 *(f"secret {_plain(line)}" for line in stack.secrets),
+                *map(_plain, stack.runs),
                 *(
                     f"{each.severity}: {_plain(f'{each.path}: {each.message} [{each.name}]')}"
                     for each in stack.findings
@@ -191,6 +197,16 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
     for change in everything:
         if change.diff:
             yield _folded(change)
+
+
+def _happening(stacks: Sequence[StackDifference]) -> Iterator[str]:
+    """What resources alone do not say, the first of each kind."""
+    for lines in (
+        [line for stack in stacks for line in stack.pools],
+        [f"secret {line}" for stack in stacks for line in stack.secrets],
+        [_plain(line) for stack in stacks for line in stack.runs],
+    ):
+        yield from lines[:3]
 
 
 def _list(title: str, lines: Sequence[str]) -> Iterator[_Block]:

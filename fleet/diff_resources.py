@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -182,10 +183,17 @@ def _between(
 
 
 def _judged(old: EvaluatedResource, new: EvaluatedResource, provider: Mapping[str, Any]) -> Judgement:
-    options = [name for name in ("ignoreChanges", "replaceOnChanges") if name in new.options]
+    inputs = {str(path[0]) for path in changed(old.inputs, new.inputs)}
+    options = [name for name in ("ignoreChanges", "replaceOnChanges") if _first_parts(new, name) & {*inputs, "*"}]
     if options:
         return Judgement("unknown", (f"it has {' and '.join(options)}, which the engine weighs against its changes",))
     return judged(new.type, old.inputs, new.inputs, provider)
+
+
+def _first_parts(each: EvaluatedResource, option: str) -> set[str]:
+    """Inputs that an option's property paths are about: `triggers[*]` is about `triggers`, which pulumi-command's SDK
+    says of every command."""
+    return {re.split(r"[.\[]", path, maxsplit=1)[0] for path in each.options.get(option, ())}
 
 
 def _ownership(old: EvaluatedResource, new: EvaluatedResource) -> Iterator[ResourceChange]:

@@ -156,6 +156,8 @@ class Evaluation(_Part):
 
     form: Literal[1] = 1
     """Version of this form."""
+    outputs: Literal["unknown", "inputs"] = "unknown"
+    """What the outputs of resources are taken to be: unknown, as before anything is made, or their inputs."""
     stacks: dict[str, EvaluatedStack]
     """Every stack whose file is there, by name."""
 
@@ -166,7 +168,8 @@ def evaluation(root: pathlib.Path, key: str, day: datetime.date, asked: Collecti
 
     names = stack.names(root)
     wanted = names if asked is None else asked
-    return Evaluation(stacks={name: _stack(root, name, key, day, name in wanted) for name in names})
+    stacks = {name: _stack(root, name, key, day, name in wanted) for name in names}
+    return Evaluation(outputs="inputs", stacks=stacks)
 
 
 def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
@@ -276,13 +279,14 @@ def _secrets(stack: Stack, key: str) -> dict[str, str]:
 
 
 def _plan(stack: Stack, secrets: Mapping[str, str]) -> Plan:
-    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up."""
+    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up. Outputs are
+    taken from inputs, since most of what is compared has been made already: what follows from a change shows too."""
     from fleet.recorder import record
     from stacks.fault import PROJECT
 
     values = {f"{PROJECT}:{key}": value for key, value in stack.file.values.items()}
     stand_ins = {f"{PROJECT}:{key}": secrets.get(key, "not set") for key in stack.settings.secret_keys()}
-    return record(stack.root, stack.name, {**stack.file.foreign, **values}, secrets=stand_ins)
+    return record(stack.root, stack.name, {**stack.file.foreign, **values}, secrets=stand_ins, unknown_outputs=False)
 
 
 def _resource(resource: Resource, key: str) -> EvaluatedResource:

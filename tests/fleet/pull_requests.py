@@ -141,6 +141,22 @@ config:
 
 BARE_METAL = {"mi300": MI300, "lab": LAB}
 
+SERIES = (
+    "add-a-runner",
+    "raise-max-beyond-the-pool",
+    "rename-a-label",
+    "bump-arc-by-a-minor",
+    "change-the-gpu-pools-families",
+    "rotate-a-secret",
+    "add-a-node",
+    "remove-a-node",
+    "change-time-slicing-replicas",
+    "bump-the-toolkit-to-1.18",
+    "open-the-eks-endpoint",
+    "delete-a-stack",
+)
+"""What most pull requests to a fleet do. Every one is in a table of some test, and there are more."""
+
 Edit = tuple[str, str, str]
 """A file, a text in it, and what takes its place."""
 
@@ -165,6 +181,8 @@ class PullRequest:
     users: str = "nothing"
     resources: str = "nothing"
     headline: str = "no change for users"
+    invalid: str = ""
+    """What the head is refused for where it has mistakes of its own; nothing else is said then."""
     says: tuple[str, ...] = ()
     """More that the comment has."""
 
@@ -248,7 +266,14 @@ def check(name: str, request: PullRequest, repository: Repository, counts: Mappi
     assert first[0] == f"### gpufleet diff: {request.headline}"
     assert first[1].startswith(f"- **Compared:** base (COMMIT) → {name} (COMMIT): ")
     if request.code == 2:
-        assert first[2].startswith("- **Cannot say:** ")
+        known = "as far as can be said"
+        why = (
+            f"- **Refused:** {name} (COMMIT): {request.invalid}"
+            if request.invalid
+            else "- **Cannot say:** base (COMMIT): "
+        )
+        assert first[2].startswith(why)
+        assert first[3:] == [f"- **Users:** nothing, {known}", f"- **Resources:** nothing, {known}"]
     else:
         assert first[2:] == [
             f"- **Refused:** {request.refused}",

@@ -155,7 +155,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "rotate-a-secret": PullRequest(
         edits=((MI300, "v1:first", "v1:second"),),
-        resources="1 replaced",
+        resources="1 replaced; secret test-cluster-privateKey is set anew",
         says=(
             "- secret test-cluster-privateKey is set anew",
             "data.github_app_private_key cannot be changed in place; deleted first, since it keeps its name",
@@ -172,8 +172,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: missing-secret",
         refused="missing-secret in mi300",
-        resources="1 replaced",
-        says=("secret test-cluster-privateKey is removed",),
+        resources="1 replaced; secret test-cluster-privateKey is removed",
     ),
     "add-a-node": PullRequest(
         edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          santa-clara-2: {address: 198.51.100.22}\n"),),
@@ -232,13 +231,14 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             (MI300, "{kind: existingSecret, secretName: pytorch-secret}", "{kind: token, secretName: pytorch-secret}"),
             (MI300, SECRET, f"{SECRET}  gpu-runners:pytorch-token: {{secure: v1:token}}\n"),
         ),
-        resources="2 created",
+        resources="2 created; secret pytorch-token is set",
         says=("Namespace pytorch-namespace created: was only looked up",),
     ),
     "a-mistake": PullRequest(
         edits=((MI300, "docker: true", "dockr: true"),),
         code=2,
-        headline="cannot say",
+        headline="refused: invalid",
+        invalid="Pulumi.mi300.yaml:",
         says=("runners.linux-mi300-gpu-2.dockr: unknown key; did you mean 'docker'?",),
     ),
     "a-mistake-mended": PullRequest(
@@ -251,8 +251,9 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "a-program-that-fails": PullRequest(
         edits=((CONDUCTOR, "cluster_provider(settings.cluster)", "{}['x']"),),
         code=2,
-        headline="cannot say",
-        says=("Pulumi.mi300.yaml: conductor.py:", ": KeyError: 'x'"),
+        headline="refused: invalid",
+        invalid="Pulumi.mi300.yaml: conductor.py:",
+        says=(": KeyError: 'x'",),
     ),
     "another-schema": PullRequest(
         edits=(

@@ -58,7 +58,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "open-the-eks-endpoint-without-saying-so": PullRequest(
         edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0]"),),
         code=2,
-        headline="cannot say",
+        headline="refused: invalid",
+        invalid="Pulumi.aws.yaml:10: cluster.endpoint",
         says=("0.0.0.0/0' is wider than /8",),
     ),
     "open-the-eks-endpoint-and-mean-it": PullRequest(
@@ -90,8 +91,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "remove-a-pool-that-a-runner-uses": PullRequest(
         edits=((FILE, GPU_POOL, ""),),
         code=2,
-        headline="cannot say",
-        says=("profiles.nvidia.pool",),
+        headline="refused: invalid",
+        invalid="Pulumi.aws.yaml:27: profiles.nvidia.pool",
     ),
     "remove-a-pool-with-its-runner": PullRequest(
         edits=((FILE, GPU_POOL, ""), (FILE, RUNNER, ""), (FILE, NVIDIA, "")),
@@ -130,7 +131,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-a-zone": PullRequest(
         edits=((FILE, "zones: [us-east-1a, us-east-1b]", "zones: [us-east-1a, us-east-1d]"),),
-        resources="6 deleted, 6 created",
+        resources="6 deleted, 1 replaced, 1 that may be replaced, 1 updated, 6 created",
         says=("Subnet gpu-network-private-us-east-1b deleted",),
     ),
     "rename-the-eks-cluster": PullRequest(
@@ -139,7 +140,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: protected",
         refused="protected in aws (2)",
         users="2 labels changed",
-        resources="44 deleted, 26 replaced, 6 that may be replaced, 44 created",
+        resources="44 deleted, 26 replaced, 16 that may be replaced, 44 created",
     ),
     "change-the-nvidia-plugin": PullRequest(
         edits=(

@@ -32,13 +32,14 @@ def resource(name: str, *diff: str, **other: Any) -> ResourceChange:
 
 def found(*resources: ResourceChange, **other: Any) -> Difference:
     stack = StackDifference(
-        stack="one", state="there", resources=list(resources), secrets=[], pools=[], cost=None, findings=[]
+        stack="one", state="there", resources=list(resources), secrets=[], pools=[], cost=None, runs=[], findings=[]
     )
     values: dict[str, Any] = {
         "base": "main",
         "head": "HEAD",
         "notes": [],
         "unsaid": [],
+        "invalid": [],
         "refusals": [],
         "labels": [],
         "stacks": [stack],
@@ -66,6 +67,7 @@ def refusal(name: str = "label-removed", *, allowed: bool = False) -> Refusal:
         (found(refusals=[refusal("b"), refusal("a"), refusal("b")]), "refused: b, a"),
         (found(labels=[removed("a")], refusals=[refusal(allowed=True)]), "changes for users"),
         (found(unsaid=["x"], refusals=[refusal()]), "cannot say"),
+        (found(unsaid=["x", "y"], invalid=["y"], refusals=[refusal()]), "refused: invalid"),
     ],
 )
 def test_the_headline(difference: Difference, expected: str) -> None:
@@ -77,7 +79,7 @@ def test_the_headline(difference: Difference, expected: str) -> None:
 def test_what_looks_like_a_tag_or_a_cell_is_shown() -> None:
     finding = NewFinding(name="x", severity="note", path="a", message="<img src=x> `b|c`")
     stack = StackDifference(
-        stack="one", state="there", resources=[], secrets=[], pools=[], cost=None, findings=[finding]
+        stack="one", state="there", resources=[], secrets=[], pools=[], cost=None, runs=[], findings=[finding]
     )
     assert "&lt;img src=x&gt;" in markdown(found(stacks=[stack]))
     assert "<img" not in markdown(found(stacks=[stack]))

@@ -1,0 +1,130 @@
+"""A series of pull requests to stacks that do something on machines, and what `gpufleet diff` says of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import ROOT, Generated
+from tests.fleet import test_diff, test_diff_eks
+from tests.fleet.pull_requests import SERIES, Edit, PullRequest, Repository, check, compare
+
+A10, MI300 = "Pulumi.a10.yaml", "Pulumi.mi300.yaml"
+STACKS = {
+    "a10": (ROOT / "examples/a10" / A10).read_text(),
+    "mi300": (ROOT / MI300).read_text(),
+}
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHBsYWNlaG9sZGVyLWF1c3Rpbi0zLi4uLi4uLi4uLi4u"
+WORKER = f"          mi300x-austin-3: {{address: 192.0.2.13, site: austin, hostKeys: [{KEY}]}}\n"
+ADDED: Edit = (MI300, "\n  gpu-runners:projects:\n", f"{WORKER}\n  gpu-runners:projects:\n")
+REMOVED: Edit = (MI300, WORKER, "")
+NO_NVKIND: Edit = (A10, "nvkind: true", "nvkind: false")
+TO_118: Edit = (A10, "1.17.8-1", "1.18.0-1")
+FIRST = STACKS["mi300"][STACKS["mi300"].index("          mi300x-austin-1:") :]
+FIRST = FIRST[: FIRST.index("          mi300x-austin-2:")]
+
+PULL_REQUESTS: dict[str, PullRequest] = {
+    "bump-the-toolkit-to-1.18": PullRequest(
+        edits=(TO_118,),
+        code=2,
+        headline="refused: invalid",
+        invalid="Pulumi.a10.yaml:14: cluster.nvidiaContainerToolkit.version: 1.18.0-1 hands GPUs out by jit-cdi unless"
+        " told otherwise, as every version from 1.18.0; nvkind needs the legacy runtime. Use 1.17.8-1",
+    ),
+    "bump-the-toolkit-where-nothing-needs-the-legacy-runtime": PullRequest(
+        first=(NO_NVKIND,),
+        edits=(TO_118,),
+        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
+        " handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with",
+    ),
+    "take-the-toolkit-back": PullRequest(
+        first=(NO_NVKIND, TO_118),
+        edits=((A10, "1.18.0-1", "1.17.8-1"),),
+        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
+        " handed out by the legacy runtime again",
+    ),
+    "have-machines-verified": PullRequest(
+        edits=((A10, "runtime: docker}", 'runtime: docker, checked: "2026-12-01"}'),),
+        resources="3 updated",
+    ),
+    "add-a-worker": PullRequest(
+        edits=(ADDED,),
+        resources="1 updated, 1 created; pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs; kubespray runs"
+        " scale.yml for mi300x-austin-3",
+        says=("- Command mi300-converge updated", '+     "mi300x-austin-3": {'),
+    ),
+    "remove-a-worker": PullRequest(
+        first=(ADDED,),
+        edits=(REMOVED,),
+        resources="1 deleted, 1 updated; pool mi300x: 4 nodes with 32 GPUs → 3 nodes with 24 GPUs; kubespray runs"
+        " remove-node.yml for mi300x-austin-3: drained and reset first",
+    ),
+    "remove-a-worker-that-is-dead": PullRequest(
+        first=(ADDED,),
+        edits=(REMOVED, (MI300, "      etcdDeployment: host\n", "      lost: [mi300x-austin-3]\n")),
+        resources="1 deleted, 1 updated; pool mi300x: 4 nodes with 32 GPUs → 3 nodes with 24 GPUs; kubespray runs"
+        " remove-node.yml for mi300x-austin-3: without reaching it",
+    ),
+    "remove-the-first-of-the-control-plane": PullRequest(
+        edits=((MI300, FIRST, ""), (MI300, "roles: [control_plane, etcd, worker]", "roles: [control_plane, worker]")),
+        code=1,
+        headline="refused: overcommitted, kubespray",
+        refused="overcommitted in mi300, kubespray in mi300 (4)",
+        users="1 label changed",
+        resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
+        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it",),
+    ),
+    "upgrade-kubernetes": PullRequest(
+        first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),
+        edits=((MI300, "kubernetesVersion: 1.34.6", "kubernetesVersion: 1.35.4"),),
+        resources="1 updated; kubespray runs upgrade-cluster.yml for mi300x-austin-1, mi300x-austin-2 and"
+        " mi300x-santa-clara-1: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+    ),
+    "upgrade-kubernetes-by-two": PullRequest(
+        first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.33.1"),),
+        edits=((MI300, "kubernetesVersion: 1.33.1", "kubernetesVersion: 1.35.4"),),
+        code=1,
+        headline="refused: kubespray",
+        refused="kubespray in mi300",
+        resources="1 updated",
+        says=("1.35.4 is more than one minor after 1.33.1, which runs",),
+    ),
+    "change-the-proxy": PullRequest(
+        edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
+        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1",
+    ),
+    "make-the-cluster-s-key-anew": PullRequest(
+        first=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                "  gpu-runners:ssh-privateKey: {secure: v1:first}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        edits=((MI300, "v1:first", "v1:second"),),
+        resources="1 updated; secret ssh-privateKey is set anew",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("diff-machines") / "repository", STACKS)
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_pull_request(name: str, repository: Repository) -> None:
+    check(name, PULL_REQUESTS[name], repository, {})
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", ["bump-the-toolkit-to-1.18", "add-a-worker"])
+def test_the_comment_is_the_golden_one(name: str, repository: Repository, generated: Generated) -> None:
+    said = compare(repository, repository.opened(name, PULL_REQUESTS[name]), "--format", "markdown")[1]
+    generated(ROOT / f"tests/golden/diff/{name}.md", said)
+
+
+def test_the_whole_series_is_tried_once() -> None:
+    tried = [name for module in (test_diff, test_diff_eks) for name in module.PULL_REQUESTS] + [*PULL_REQUESTS]
+    assert len(SERIES) == len(set(SERIES)) == 12
+    assert {name: tried.count(name) for name in SERIES} == dict.fromkeys(SERIES, 1)
