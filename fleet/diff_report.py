@@ -203,7 +203,8 @@ def _happening(stacks: Sequence[StackDifference]) -> Iterator[str]:
     """What resources alone do not say, the first of each kind."""
     for lines in (
         [line for stack in stacks for line in stack.pools],
-        [f"secret {line}" for stack in stacks for line in stack.secrets],
+        # Those of a stack that comes or goes come and go with it.
+        [f"secret {line}" for stack in stacks if stack.state == "there" for line in stack.secrets],
         [_plain(line) for stack in stacks for line in stack.runs],
     ):
         yield from lines[:3]

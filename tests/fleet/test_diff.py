@@ -252,8 +252,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((CONDUCTOR, "cluster_provider(settings.cluster)", "{}['x']"),),
         code=2,
         headline="refused: invalid",
-        invalid="Pulumi.mi300.yaml: conductor.py:",
-        says=(": KeyError: 'x'",),
+        invalid="Pulumi.lab.yaml: conductor.py:",
+        says=("Pulumi.mi300.yaml: conductor.py:", ": KeyError: 'x'"),
     ),
     "another-schema": PullRequest(
         edits=(

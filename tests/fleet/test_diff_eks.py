@@ -92,7 +92,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((FILE, GPU_POOL, ""),),
         code=2,
         headline="refused: invalid",
-        invalid="Pulumi.aws.yaml:27: profiles.nvidia.pool",
+        invalid="Pulumi.aws.yaml:30: profiles.nvidia.pool",
     ),
     "remove-a-pool-with-its-runner": PullRequest(
         edits=((FILE, GPU_POOL, ""), (FILE, RUNNER, ""), (FILE, NVIDIA, "")),
