@@ -65,6 +65,12 @@ class HostFacts:
     """AMD's driver is loaded."""
     module_nvidia: bool
     """NVIDIA's driver is loaded."""
+    driver_nvidia: str
+    """Version of NVIDIA's driver that is loaded; empty where none is."""
+    containerd: str
+    """Version of containerd; empty where it is not there."""
+    docker: str
+    """Version of Docker; empty where it is not there."""
     render_gid: int | None
     """Group of the first render node, whom containers have to be in to use an AMD GPU; None where there is no node."""
 
@@ -120,6 +126,9 @@ def parse_facts(text: str) -> HostFacts:
             gpus_nvidia=int(facts["gpus_nvidia"]),
             module_amdgpu=facts["module_amdgpu"] == "yes",
             module_nvidia=facts["module_nvidia"] == "yes",
+            driver_nvidia=facts["driver_nvidia"],
+            containerd=facts["containerd"],
+            docker=facts["docker"],
             render_gid=int(facts["render_gid"]) if facts["render_gid"] else None,
         )
     except KeyError as error:

@@ -23,6 +23,9 @@ gpus() {
 
 loaded() { if [ -d "/sys/module/$1" ]; then echo yes; else echo no; fi; }
 
+# The first version among words: engines print their names, their homes and their commits beside it.
+version() { tr ' ' '\n' | sed -n 's/^v\{0,1\}\([0-9][0-9]*\.[0-9][0-9.]*\).*/\1/p' | head -n 1; }
+
 rendering() {
   for node in /dev/dri/renderD*; do
     if [ -c "$node" ]; then stat -c %g "$node" && return; fi
@@ -49,6 +52,9 @@ main() {
   fact gpus_nvidia "$(gpus 0x10de)"
   fact module_amdgpu "$(loaded amdgpu)"
   fact module_nvidia "$(loaded nvidia)"
+  fact driver_nvidia "$(cat /sys/module/nvidia/version 2>/dev/null | version)"
+  fact containerd "$(containerd --version 2>/dev/null | version)"
+  fact docker "$(docker --version 2>/dev/null | version)"
   fact render_gid "$(rendering)"
   fact complete yes
 }

@@ -30,9 +30,6 @@ SUPPORTED = {
 """First and last minor of Kubernetes, by minor of kubespray (roles/kubespray_defaults/vars/main/checksums.yml at
 v2.28.1, v2.29.1, v2.30.0 and v2.31.0)."""
 
-IPVS_DEPRECATED = (1, 35)
-"""Kubernetes that warns of ipvs first (kubernetes/enhancements#5495)."""
-
 FOSSILS = {
     "nvidia_accelerator_enabled": "it installs a driver of 2018; give nvidia_runtime, with its packages on the nodes"
 }
@@ -258,23 +255,8 @@ def _wrong_numbers(args: KubesprayClusterArgs) -> Fault:
 # -- what is unwise ---------------------------------------------------------------------------------------------------
 
 
-def findings(args: KubesprayClusterArgs) -> list[str]:
-    """What works, and is unwise: one line each. Wants arguments without violations."""
-    return [*proxy_findings(args), *site_findings(args)]
-
-
-def proxy_findings(args: KubesprayClusterArgs) -> list[str]:
-    """What is to be said of the way that services are balanced."""
-    if args.proxy_mode == "ipvs" and numbers(args.kubernetes_version) >= IPVS_DEPRECATED:
-        return [
-            f"proxy_mode: ipvs is deprecated in Kubernetes {args.kubernetes_version}: every node warns of it, and it is"
-            " to be switched off in 1.40; nftables takes its place, from kernel 5.13 on"
-        ]
-    return []
-
-
 def site_findings(args: KubesprayClusterArgs) -> list[str]:
-    """What is to be said of machines that are far apart."""
+    """What works, and is unwise, of machines that are far apart: one line each. Wants arguments without violations."""
     found = []
     for role, why in (
         (ETCD, "every write waits for another site, and its defaults (100 ms heartbeat) are made for one"),

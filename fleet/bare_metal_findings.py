@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from components.kubespray_cluster import folder_of
 from components.kubespray_folder import Cluster
 from components.kubespray_inventory import desired
-from components.kubespray_rules import proxy_findings, site_findings
+from components.kubespray_rules import site_findings
 from components.kubespray_steps import refusals
 from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, advisories_of
 from fleet.finding import Finding, names
@@ -18,13 +18,6 @@ from stacks.kubespray_rules import STAND_IN_KEY, placed
 from stacks.settings import Settings
 
 _KUBESPRAY = ("cluster", "kubespray")
-
-
-def deprecated_proxy_modes(settings: BareMetalSettings) -> Iterator[Finding]:
-    """`deprecated-proxy-mode`"""
-    args = cluster_args(settings.cluster, STAND_IN_KEY)
-    for text in proxy_findings(args) if args else ():
-        yield Finding("deprecated-proxy-mode", "warning", *placed(text, settings.cluster, _KUBESPRAY))
 
 
 def clusters_across_sites(settings: BareMetalSettings) -> Iterator[Finding]:
@@ -63,7 +56,6 @@ def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[BareMetalSettings], Iterator[Finding]], ...] = (
-    deprecated_proxy_modes,
     clusters_across_sites,
     impossible_changes,
     toolkit_advisories,

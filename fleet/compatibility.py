@@ -7,12 +7,12 @@ import functools
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, model_validator
 
 from stacks.documented import Documented
 
@@ -34,6 +34,15 @@ class Incompatibility(Documented):
     """Where that is written."""
     review: datetime.date
     """Day on which to look whether it is still so."""
+    finding: str = "incompatible"
+    """What `gpufleet check` calls it; acknowledgements name it."""
+    severity: Literal["error", "warning"] = "error"
+    """How bad it is: an error does not work, a warning is borne for a while."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it is about, in its own order."""
+        return (*self.when, *(self.same_minor or ()))
 
     @model_validator(mode="after")
     def says_either(self) -> Incompatibility:
@@ -50,13 +59,75 @@ class Incompatibility(Documented):
         if self.same_minor:
             one, other = (versions.get(name) for name in self.same_minor)
             return bool(one and other) and _minor(str(one)) != _minor(str(other))
-        return all(name in versions and _meets(versions[name], condition) for name, condition in self.when.items())
+        return _all_met(self.when, versions)
+
+
+class Known(Documented):
+    """Versions of one thing of which it has been looked up what they go with."""
+
+    name: str
+    """What they are of."""
+    versions: str
+    """Their range."""
+    look: str
+    """Where to look it up for others."""
+
+
+class Brought(Documented):
+    """What comes with something else, without being named."""
+
+    when: dict[str, str]
+    """What it comes with: conditions that hold together."""
+    versions: dict[str, str]
+    """What comes."""
+    source: str
+    """Where that is written."""
+
+
+class Matrix(Documented):
+    """All of the file."""
+
+    known: list[Known]
+    """What has been looked up."""
+    brings: list[Brought]
+    """What comes with what."""
+    incompatible: list[Incompatibility]
+    """What does not go together."""
+
+
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @functools.cache
+def whole() -> Matrix:
+    """The file."""
+    return Matrix.model_validate(yaml.load(FILE.read_text(), Loader=_Loader))
+
+
 def matrix() -> Sequence[Incompatibility]:
     """Everything that is known not to go together."""
-    return TypeAdapter(list[Incompatibility]).validate_python(yaml.safe_load(FILE.read_text()))
+    return whole().incompatible
+
+
+def unknown(name: str, version: str) -> Known | None:
+    """What has been looked up of it, where this version is none of those; None where it is, and of other things.
+
+    Raises ValueError for a version that cannot be compared.
+    """
+    looked_up = next((each for each in whole().known if each.name == name), None)
+    return None if looked_up is None or _meets(version, looked_up.versions) else looked_up
+
+
+def brought(versions: Mapping[str, str]) -> dict[str, str]:
+    """What comes with the versions, those left out that are given themselves."""
+    found = {
+        name: value for each in whole().brings if _all_met(each.when, versions) for name, value in each.versions.items()
+    }
+    return {name: value for name, value in found.items() if name not in versions}
+
+
+def _all_met(conditions: Mapping[str, str], versions: Mapping[str, str]) -> bool:
+    return all(name in versions and _meets(versions[name], condition) for name, condition in conditions.items())
 
 
 def incompatible(versions: Mapping[str, str], among: Sequence[Incompatibility] | None = None) -> list[Incompatibility]:
@@ -70,7 +141,7 @@ def incompatible(versions: Mapping[str, str], among: Sequence[Incompatibility] |
 
 def names() -> frozenset[str]:
     """Everything that the matrix speaks of."""
-    return frozenset(name for entry in matrix() for name in (*entry.when, *(entry.same_minor or ())))
+    return frozenset(name for entry in matrix() for name in entry.names)
 
 
 def _meets(value: str, condition: str) -> bool:

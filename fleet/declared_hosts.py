@@ -7,9 +7,12 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from components.host_preflight import HostNeeds
+from components.host_preflight import HostFacts, HostNeeds
 from components.nvidia_container_toolkit import toolkit_script
 from components.ssh import SshHost, SshLogin, ssh_refusals
+from fleet import compatibility
+from fleet.compatibility_findings import said
+from fleet.fixed_versions import Fixed, facts
 from fleet.hosts import HostReport, survey
 from fleet.stack import Stack
 from stacks.bare_metal_settings import BareMetalCluster, BareMetalSettings, Node, NodePool
@@ -49,7 +52,30 @@ def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> lis
     for verifications, group in _groups(cluster, hosts):
         found = survey(group, login, needs, verifications=verifications, seconds=seconds) if group else []
         reports |= {report.host.name: report for report in found}
-    return [reports[name] for name in hosts]
+    return [_with_versions(reports[name], stack) for name in hosts]
+
+
+def _with_versions(report: HostReport, stack: Stack) -> HostReport:
+    """The report with what does not go together of the machine's versions and the stack's."""
+    if report.facts is None:
+        return report
+    fixed = next(facts(stack.settings))
+    together = {name: Fixed(value, ()) for name, value in on_host(report.facts).items()} | dict(fixed)
+    found = compatibility.incompatible({name: each.value for name, each in together.items()})
+    more = [f"versions: {said(entry, together)}" for entry in found if not fixed.keys() >= {*entry.names}]
+    return dataclasses.replace(report, failures=(*report.failures, *more))
+
+
+def on_host(found: HostFacts) -> dict[str, str]:
+    """What only the machine knows, by the names of the compatibility matrix; what a stack fixes counts before it, since
+    that is what the machine will have."""
+    known = {
+        "kernel": found.kernel,
+        "nvidia-driver": found.driver_nvidia,
+        "containerd": found.containerd,
+        "docker": found.docker,
+    }
+    return {name: value for name, value in known.items() if value[:1].isdigit()}
 
 
 def _reached(stack: Stack) -> tuple[BareMetalCluster, Ssh]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from fleet import policy
+from fleet import compatibility_findings, policy
 from fleet.finding import Finding, names
 from fleet.plan import Plan
 from fleet.pod_policy import moves
@@ -41,11 +41,14 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
     found = [finding for rule in RULES for finding in rule(settings, file)]
     kind = _of_its_kind(settings)
     found += kind.findings(settings)
+    found += compatibility_findings.findings(settings, file)
     if plan is not None:
         from fleet import policy_findings
 
         found += list(policy_findings.findings(plan, tuple(found)))
-    found += _unused_acknowledgements(settings, found, NAMES | kind.NAMES, judged=plan is not None)
+    found += _unused_acknowledgements(
+        settings, found, NAMES | kind.NAMES | compatibility_findings.NAMES, judged=plan is not None
+    )
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
     placed = [(finding, file.fault(finding.path, finding.message)) for finding in open_]

@@ -32,6 +32,9 @@ gpus_amd=8
 gpus_nvidia=0
 module_amdgpu=yes
 module_nvidia=no
+driver_nvidia=
+containerd=2.2.3
+docker=
 render_gid=110
 complete=yes
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from components.kubespray_args import Calico, Kubespray, KubesprayClusterArgs, KubesprayRunner, NvidiaRuntime
 from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS
-from components.kubespray_rules import findings, violations
+from components.kubespray_rules import site_findings, violations
 from components.node_pool_args import Taint
 from components.ssh import SshHost
 from tests.bare_metal import DOCUMENT_000, LOGIN, changed, clusters, node, with_node
@@ -205,25 +204,18 @@ def test_only_what_is_special_about_a_node_keeps_it(args: KubesprayClusterArgs, 
 # -- what is unwise ---------------------------------------------------------------------------------------------------
 
 
-def test_ipvs_is_deprecated_where_kubernetes_says_so() -> None:
-    (line,) = findings(DOCUMENT_000)
-    assert re.match(r"proxy_mode: ipvs is deprecated in Kubernetes 1\.35\.4: .*nftables", line)
-    assert findings(changed(kubernetes_version="1.34.3")) == []
-    assert findings(changed(proxy_mode="nftables")) == []
-
-
 @pytest.mark.parametrize(("roles", "said"), [(("etcd",), ["etcd"]), (("control_plane",), ["control_plane"])])
 def test_what_spans_sites(roles: tuple[str, ...], said: list[str]) -> None:
     nodes = [
         node("a", "192.0.2.1", "control_plane", "etcd", site="austin"),
         *(node(name, f"192.0.2.{n}", *roles, site="santa-clara") for n, name in ((2, "b"), (3, "c"))),
     ]
-    found = findings(changed(nodes=nodes, proxy_mode="nftables"))
+    found = site_findings(changed(nodes=nodes, proxy_mode="nftables"))
     assert [line.split()[1] for line in found] == said
     assert all("austin, santa-clara" in line for line in found)
 
 
 def test_workers_may_span_sites_if_their_packets_are_wrapped() -> None:
-    assert findings(changed(proxy_mode="nftables")) == []
-    (line,) = findings(changed(proxy_mode="nftables", calico=Calico(encapsulation="none")))
+    assert site_findings(changed(proxy_mode="nftables")) == []
+    (line,) = site_findings(changed(proxy_mode="nftables", calico=Calico(encapsulation="none")))
     assert "routes their addresses" in line

@@ -38,22 +38,16 @@ def one_control_plane(cluster: dict[str, Any]) -> None:
             node["roles"] = ["worker"]
 
 
-PROXY, SITES = "deprecated-proxy-mode cluster.kubespray.proxyMode", "spans-sites cluster.nodePools"
+SITES = "spans-sites cluster.nodePools"
 
 CASES: dict[str, tuple[str, Callable[[dict[str, Any]], None], list[str]]] = {
-    "as committed": (MI300, lambda cluster: None, [PROXY, SITES, SITES]),
-    "another proxy": (MI300, lambda cluster: cluster["kubespray"].update(proxyMode="nftables"), [SITES, SITES]),
-    "before it was deprecated": (
-        MI300,
-        lambda cluster: cluster["kubespray"].update(kubernetesVersion="1.34.1"),
-        [SITES, SITES],
-    ),
-    "one site": (MI300, one_site, [PROXY]),
-    "workers elsewhere": (MI300, one_control_plane, [PROXY]),
+    "as committed": (MI300, lambda cluster: None, [SITES, SITES]),
+    "one site": (MI300, one_site, []),
+    "workers elsewhere": (MI300, one_control_plane, []),
     "pods' own addresses": (
         MI300,
         unwrapped,
-        [PROXY, SITES, SITES, "spans-sites cluster.kubespray.calico.encapsulation"],
+        [SITES, SITES, "spans-sites cluster.kubespray.calico.encapsulation"],
     ),
     "nothing deprecated": (
         KUBESPRAY,
