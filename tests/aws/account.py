@@ -23,7 +23,8 @@ from moto import mock_aws
 from fleet.plan import Plan
 from tests.aws.api_calls import ApiCall, api_calls
 from tests.aws.references import Reference, replaced
-from tests.aws.resource_types import REGION, TYPES
+from tests.aws.resource_type import REGION
+from tests.aws.resource_types import TYPES
 from tests.aws.said import value_of
 
 SERVICES = frozenset({"ec2", "events", "sqs"})

@@ -19,7 +19,8 @@ from botocore.validate import ParamValidator
 from fleet.plan import Plan
 from tests.aws.forms import Form, form_of_shape
 from tests.aws.references import replaced
-from tests.aws.resource_types import TYPES, Part
+from tests.aws.resource_type import Part
+from tests.aws.resource_types import TYPES
 from tests.aws.said import in_order, parts_of, value_of
 
 

@@ -24,7 +24,8 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from fleet.plan import Plan, Resource
 from tests.aws.forms import Form, form_of_schema
 from tests.aws.references import REFERENCE, Reference, kind_of, referred
-from tests.aws.resource_types import REGION, TYPES, Part
+from tests.aws.resource_type import REGION, Part
+from tests.aws.resource_types import TYPES
 from tests.aws.said import Said, aws_resources, in_order, parts_of, told, value_of
 
 EXCEPTIONS = {

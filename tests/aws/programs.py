@@ -22,7 +22,7 @@ from components import (
     SecurityGroupTerm,
     SubnetTerm,
 )
-from tests.aws.resource_types import ACCOUNT, REGION
+from tests.aws.resource_type import ACCOUNT, REGION
 from tests.components.test_eks_cluster import ADDONS
 from tests.node_pools import DOCUMENT_004
 from tests.recording import on_aws

@@ -19,7 +19,8 @@ from pulumi_eks import AccessEntryType
 
 from fleet.plan import Plan, Resource, revealed
 from tests.aws.references import Reference, kind_of, referred, replaced
-from tests.aws.resource_types import REGION, TYPES
+from tests.aws.resource_type import REGION
+from tests.aws.resource_types import TYPES
 from tests.aws.said import aws_resources, told, value_of
 
 ADDONS = frozenset(

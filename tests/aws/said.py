@@ -12,7 +12,8 @@ from typing import Any
 from fleet.plan import Plan, Resource, Unknown, revealed
 from tests.aws.forms import Form, put
 from tests.aws.references import Reference, kind_of, references, replaced
-from tests.aws.resource_types import TYPES, Part
+from tests.aws.resource_type import Part
+from tests.aws.resource_types import TYPES
 
 UNKNOWN_VALUES = {
     "clusterName": "cluster",

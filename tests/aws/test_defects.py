@@ -12,7 +12,8 @@ import pytest
 
 from fleet.plan import Plan
 from tests.aws.checks import CHECKS, finders
-from tests.aws.defects import DEFECTS, OF_COMPONENTS, Defect
+from tests.aws.defect import Defect
+from tests.aws.defects import DEFECTS, OF_COMPONENTS
 
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "golden/aws-defects.md"
 
