@@ -1,4 +1,4 @@
-"""`gpufleet diff` of both committed stacks, as pull requests have it, beside one evaluation of both."""
+"""`gpufleet diff` of both committed stacks, as pull requests have it: most change a few lines of a stack file."""
 
 from __future__ import annotations
 
