@@ -28,7 +28,7 @@ from pulumi_aws.eks import (
     NodeGroupTaintArgs,
     NodeGroupUpdateConfigArgs,
 )
-from pulumi_aws.iam import Role, RolePolicyAttachment
+from pulumi_aws.iam import Role
 from pulumi_aws.kms import Key
 from pulumi_kubernetes import Provider
 
@@ -43,6 +43,7 @@ from components.eks_kubeconfig import kubeconfig
 from components.eks_network_args import DISCOVERY_TAG
 from components.eks_security_groups import ClusterSecurityGroups, cluster_security_groups
 from components.karpenter_policies import NODE_POLICIES, as_text, node_trust, pod_identity_trust, policy_document
+from components.managed_policies import attached_policies
 
 SYSTEM_NODES_LABEL = "gpu-runners/nodes"
 
@@ -185,16 +186,7 @@ class EksCluster(pulumi.ComponentResource):
     ) -> tuple[Role, list[pulumi.Resource]]:
         """A role and AWS's own policies that it has."""
         role = Role(name, name=role_name, assume_role_policy=as_text(trust), tags=dict(args.tags), opts=self._child())
-        attachments: list[pulumi.Resource] = [
-            RolePolicyAttachment(
-                f"{name}-{policy.rpartition('/')[2]}",
-                role=role.name,
-                policy_arn=f"arn:{args.partition}:iam::aws:policy/{policy}",
-                opts=self._child(),
-            )
-            for policy in policies
-        ]
-        return role, attachments
+        return role, attached_policies(name, role, args.partition, policies, self._child())
 
     def _system_nodes(
         self,

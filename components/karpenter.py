@@ -27,6 +27,7 @@ from components.karpenter_policies import (
     web_identity_trust,
 )
 from components.karpenter_versions import KARPENTER_VERSION
+from components.managed_policies import attached_policies
 
 KARPENTER_REGISTRY = "oci://public.ecr.aws/karpenter"
 
@@ -192,15 +193,7 @@ class Karpenter(pulumi.ComponentResource):
             assume_role_policy=as_text(node_trust(scope)),
             opts=self._child(),
         )
-        attachments = [
-            RolePolicyAttachment(
-                f"{name}-node-role-{policy}",
-                role=role.name,
-                policy_arn=f"arn:{scope.partition}:iam::aws:policy/{policy}",
-                opts=self._child(),
-            )
-            for policy in NODE_POLICIES
-        ]
+        attached = attached_policies(f"{name}-node-role", role, scope.partition, NODE_POLICIES, self._child())
         # Without it instances start, cost, and never join.
         entry = AccessEntry(
             f"{name}-node-access",
@@ -209,7 +202,7 @@ class Karpenter(pulumi.ComponentResource):
             type="EC2_LINUX",
             opts=self._child(*args.needs),
         )
-        return [role, *attachments, entry]
+        return [role, *attached, entry]
 
     def _controller_identity(self, name: str, args: KarpenterArgs, scope: Scope) -> list[pulumi.Resource]:
         """The role of the controller, its policies, and the way from its pods to the role."""
