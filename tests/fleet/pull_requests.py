@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from fleet import cli
+from fleet.arguments import parser
 from fleet.diff_report import LIMIT
 from tests.conftest import ROOT
+from tests.stack_files import lab
 
 MI300 = """\
 # Two projects on machines at two sites.
@@ -69,28 +71,10 @@ config:
       max: 8
 """
 
-LAB = """\
-config:
-  gpu-runners:cluster:
-    kind: bareMetal
-    name: lab
-    kubeconfig: {kind: context, context: lab}
-    nodePools:
-      mi300x:
-        accelerator: {vendor: amd, model: MI300X, count: 8}
-        allocatable: {cpu: 190, memory: 2200Gi, ephemeralStorage: 3400Gi}
-        labels: {accelerator: amd-mi300x}
-        nodes: {lab-1: {address: 203.0.113.1}}
-  gpu-runners:projects:
-    lab:
-      configUrl: https://github.com/example/lab
-      namespace: lab
-      credentials: {kind: token, secretName: token}
-  gpu-runners:lab-token: {secure: v1:first}
-  gpu-runners:runners:
+LAB = lab("""\
     lab-gpu-1: {project: lab, gpus: 1, cpu: 16, memory: 200Gi, max: 4}
     lab-gpu-8: {project: lab, gpus: 8, cpu: 128, memory: 1600Gi, max: 1, deprecated: {until: 2026-12-31}}
-"""
+""")
 
 AWS = """\
 # A small cluster on EKS with a pool of shared GPUs and one without.
@@ -253,7 +237,7 @@ def compare(repository: Repository, *arguments: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
         patched.setattr(sys, "path", list(sys.path))
-        code = cli.run(cli.parser().parse_args(["-C", str(repository.root), "diff", "--on", "2026-12-01", *arguments]))
+        code = cli.run(parser().parse_args(["-C", str(repository.root), "diff", "--on", "2026-12-01", *arguments]))
     said = (re.sub(r"\([0-9a-f]{8}\)", "(COMMIT)", stream.getvalue()) for stream in (out, err))
     return (code, *said)
 

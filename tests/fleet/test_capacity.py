@@ -10,28 +10,18 @@ import pytest
 from fleet import capacity, stack
 from fleet.pool_capacity import PoolCapacity
 from tests.conftest import Gpufleet, MakeProject
+from tests.stack_files import lab
 
-FLEET = """\
-config:
-  gpu-runners:cluster:
-    kind: bareMetal
-    name: lab
-    kubeconfig: {kind: context, context: lab}
-    nodePools:
-      mi300x:
-        accelerator: {vendor: amd, model: MI300X, count: 8}
-        allocatable: {cpu: 192, memory: 2048Gi, ephemeralStorage: 3400Gi, pods: 110}
-        nodes:
-          lab-1: {address: 203.0.113.1, labels: {site: a}}
-          lab-2: {address: 203.0.113.2, labels: {site: a}}
-          lab-3: {address: 203.0.113.3, labels: {site: b}}
-  gpu-runners:projects:
-    lab: {configUrl: https://github.com/example/lab, namespace: lab, credentials: {kind: token, secretName: token}}
-  gpu-runners:lab-token: {secure: v1:ciphertext}
-  gpu-runners:profiles:
-    at-a: {nodeSelector: {site: a}}
-  gpu-runners:runners:
-"""
+
+def fleet(*runners: str) -> str:
+    """Three machines, two of them at site a, and these runners."""
+    return lab(
+        "".join(runners),
+        allocatable="{cpu: 192, memory: 2048Gi, ephemeralStorage: 3400Gi, pods: 110}",
+        nodes="{lab-1: {address: 203.0.113.1, labels: {site: a}}, lab-2: {address: 203.0.113.2, labels: {site: a}},"
+        " lab-3: {address: 203.0.113.3, labels: {site: b}}}",
+        further="  gpu-runners:profiles:\n    at-a: {nodeSelector: {site: a}}\n",
+    )
 
 
 def runner(label: str, gpus: int, most: int, cpu: str = "8", memory: str = "64Gi", profile: str | None = None) -> str:
@@ -44,7 +34,7 @@ def pool(project: MakeProject) -> Any:
     """The capacity of the pool with these runners."""
 
     def reckon(*runners: str, overcommit: bool = False) -> PoolCapacity:
-        root = project({"lab": FLEET + "".join(runners)})
+        root = project({"lab": fleet(*runners)})
         declared = ["mi300x"] if overcommit else []
         (found,) = capacity.capacity("lab", stack.read(root, "lab").settings, declared).pools
         return found
@@ -112,7 +102,7 @@ def test_amounts_are_rounded_against_the_runner(pool: Any, cpu: str, burst: int)
 
 
 def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
-    root = project({"lab": FLEET + runner("whole", 8, 2, cpu="96") + runner("one", 1, 7)})
+    root = project({"lab": fleet(runner("whole", 8, 2, cpu="96"), runner("one", 1, 7))})
     ended = gpufleet("-C", root, "capacity", "lab")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
@@ -126,7 +116,7 @@ def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
 
 
 def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
-    root = project({"lab": FLEET + runner("two", 2, 20)})
+    root = project({"lab": fleet(runner("two", 2, 20))})
     ended = gpufleet("-C", root, "capacity", "lab", "--format", "json")
     read = json.loads(ended.out)
     assert ended.code == 1
@@ -138,8 +128,8 @@ def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
 def test_a_pool_that_is_sold_more_than_once(
     project: MakeProject, gpufleet: Gpufleet, setting: str, code: int, said: str
 ) -> None:
-    pool = FLEET.replace("      mi300x:\n", f"      mi300x:\n        overcommit: {setting}\n")
-    root = project({"lab": pool + runner("two", 2, 20)})
+    text = fleet(runner("two", 2, 20)).replace("      mi300x:\n", f"      mi300x:\n        overcommit: {setting}\n")
+    root = project({"lab": text})
     ended = gpufleet("-C", root, "capacity", "lab")
     assert (ended.code, f"pool mi300x: {said}" in ended.out) == (code, True)
     checked = gpufleet("-C", root, "check", "lab")

@@ -19,12 +19,14 @@ from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs
 from pulumi_kubernetes.helm.v4 import Chart
 
 from fleet import cli, preview, stack
+from fleet.arguments import parser
 from fleet.document import PlanDocument, document
 from fleet.findings import Report
 from fleet.plan import Plan, shown
 from fleet.stack import STAND_IN
 from stacks.settings import Settings
 from tests.recording import on_cluster, recorded
+from tests.stack_files import lab
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -39,7 +41,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def run(*arguments: str, root: pathlib.Path = ROOT) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "path", list(sys.path))
-        code = cli.run(cli.parser().parse_args(["-C", str(root), *arguments]))
+        code = cli.run(parser().parse_args(["-C", str(root), *arguments]))
         return code, *capsys.readouterr()
 
     return run
@@ -55,27 +57,7 @@ def settings() -> Settings:
     return stack.read(ROOT, "mi300").settings
 
 
-QUIET = """\
-config:
-  gpu-runners:cluster:
-    kind: bareMetal
-    name: quiet
-    kubeconfig: {kind: context, context: quiet}
-    nodePools:
-      mi300x:
-        accelerator: {vendor: amd, model: MI300X, count: 8}
-        allocatable: {cpu: 190, memory: 2200Gi, ephemeralStorage: 3400Gi}
-        labels: {accelerator: amd-mi300x}
-        nodes: {one: {address: 192.0.2.1}}
-  gpu-runners:projects:
-    org:
-      configUrl: https://github.com/org
-      namespace: org
-      credentials: {kind: token, secretName: token}
-  gpu-runners:org-token: {secure: v1:ciphertext}
-  gpu-runners:runners:
-    gpu: {project: org, gpus: 1, cpu: 16, memory: 200Gi, max: 2}
-"""
+QUIET = lab("    gpu: {project: lab, gpus: 1, cpu: 16, memory: 200Gi, max: 2}\n")
 """A stack about which there is nothing to say."""
 
 
@@ -391,12 +373,12 @@ FORMATS = ("tree", "yaml", "json")
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_secret_is_in_any_format(run: Run, quiet: pathlib.Path, form: str) -> None:
     output = "".join(map(str, run("preview", "quiet", "--format", form, root=quiet)))
-    assert not hidden(output, STAND_IN, "v1:ciphertext")
+    assert not hidden(output, STAND_IN, "v1:first")
 
 
 def test_no_secret_is_in_any_file(run: Run, quiet: pathlib.Path, tmp_path: pathlib.Path) -> None:
     run("preview", "quiet", "--out", str(tmp_path / "out"), root=quiet)
-    assert not hidden(str(files(tmp_path / "out")), STAND_IN, "v1:ciphertext")
+    assert not hidden(str(files(tmp_path / "out")), STAND_IN, "v1:first")
 
 
 def hidden(text: str, *secrets: str) -> list[str]:
@@ -441,11 +423,11 @@ def test_nothing_to_say_is_0(run: Run, quiet: pathlib.Path, form: str) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_findings_are_1(run: Run, quiet: pathlib.Path, form: str) -> None:
     file = quiet / "Pulumi.quiet.yaml"
-    file.write_text(QUIET.replace("  gpu-runners:org-token: {secure: v1:ciphertext}\n", ""))
+    file.write_text(QUIET.replace("  gpu-runners:lab-token: {secure: v1:first}\n", ""))
     code, output, errors = run("preview", "quiet", "--format", form, root=quiet)
     assert code == cli.FINDINGS
     assert output
-    assert "error: the secret 'org-token' is not set: pulumi config set --secret org-token [missing-secret]" in errors
+    assert "error: the secret 'lab-token' is not set: pulumi config set --secret lab-token [missing-secret]" in errors
 
 
 @pytest.mark.parametrize("form", FORMATS)
