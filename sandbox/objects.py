@@ -1,4 +1,4 @@
-"""Kubernetes objects of the sandbox: server-side apply, prune, dry run."""
+"""Kubernetes objects of the sandbox: server-side apply and prune."""
 
 from __future__ import annotations
 
@@ -115,28 +115,6 @@ def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
     return Applied(found.count("created"), found.count("changed"), found.count("unchanged"))
 
 
-def dry_run(kubeconfig: Path, objects: Sequence[Manifest]) -> None:
-    """Ask the API server whether it would take `objects`, and change nothing.
-
-    Unknown fields and wrong types are refused, as are kinds whose CRD is not there. An object in a namespace
-    that is not there yet but is one of `objects` is checked as if it were in `default`. Raises SandboxError
-    with one line for every object that is refused.
-    """
-    with connected(kubeconfig) as api:
-        namespaces = patiently(lambda: api.call("GET", "/api/v1/namespaces"))[1]["items"]
-        existing = {item["metadata"]["name"] for item in namespaces}
-        coming = {m["metadata"]["name"] for m in objects if m["kind"] == "Namespace"} - existing
-
-        def one(manifest: Manifest) -> None:
-            prepared = _prepared(manifest, None)
-            if prepared["metadata"].get("namespace") in coming:
-                prepared["metadata"]["namespace"] = "default"
-            _apply_one(api, api.resource(prepared), prepared, dry=True)
-
-        outcomes = _parallel(one, objects)
-    _raise_refusals(list(zip(objects, outcomes, strict=True)))
-
-
 def prune(kubeconfig: Path, keep: Collection[Identity], owner: str) -> list[Identity]:
     """Remove every object that `apply` put there for `owner` and that is not in `keep`; returns them.
 
@@ -200,11 +178,10 @@ def _all(results: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _prepared(manifest: Manifest, owner: str | None) -> dict[str, Any]:
+def _prepared(manifest: Manifest, owner: str) -> dict[str, Any]:
     """The manifest as it is sent: a copy with our label, and a Secret's texts as data."""
     prepared: dict[str, Any] = copy.deepcopy(dict(manifest))
-    if owner is not None:
-        prepared["metadata"].setdefault("labels", {})[OWNER_LABEL] = owner
+    prepared["metadata"].setdefault("labels", {})[OWNER_LABEL] = owner
     if prepared["kind"] == "Secret" and "stringData" in prepared:
         texts: Mapping[str, str] = prepared.pop("stringData") or {}
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
@@ -217,17 +194,13 @@ def _key(resource: ServedKind, manifest: Manifest) -> Identity:
     return Identity(resource.group, resource.kind, namespace, manifest["metadata"]["name"])
 
 
-def _apply_one(
-    api: ApiServer, resource: ServedKind, manifest: Manifest, dry: bool = False
-) -> tuple[int, dict[str, Any]]:
+def _apply_one(api: ApiServer, resource: ServedKind, manifest: Manifest) -> tuple[int, dict[str, Any]]:
     key = _key(resource, manifest)
     path = resource.path(key.namespace, key.name)
     # Strict: without it an unknown field of a custom resource is dropped in silence.
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
-    if dry:
-        query["dryRun"] = "All"
     status, answer = patiently(lambda: api.call("PATCH", path, query=query, body=manifest))
-    if resource.kind == "Node" and "status" in manifest and not dry:
+    if resource.kind == "Node" and "status" in manifest:
         # The Node itself takes its status when it is created, and ignores it ever after.
         body = {part: manifest[part] for part in ("apiVersion", "kind", "status")}
         body["metadata"] = {"name": key.name}

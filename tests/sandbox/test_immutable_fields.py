@@ -11,7 +11,8 @@ import pytest
 
 from fleet.replacement import judged
 from sandbox.errors import SandboxError
-from sandbox.objects import apply, dry_run
+from sandbox.objects import apply
+from tests.sandbox.dry_run import dry_run
 
 Object = dict[str, Any]
 

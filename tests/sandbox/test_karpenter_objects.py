@@ -14,8 +14,9 @@ from components import AmiTerm, Disruption, DisruptionBudget, KarpenterNodePoolA
 from components.node_pool_rules import violations
 from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
-from sandbox.objects import apply, dry_run, prune
+from sandbox.objects import apply, prune
 from tests.node_pools import CRD_REFUSES, VALID, WE_REFUSE, changed, isin, objects
+from tests.sandbox.dry_run import dry_run
 
 CRDS = Path(__file__).resolve().parents[3] / "shared/data/crds"
 OWNER = "karpenter-objects"

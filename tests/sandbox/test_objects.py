@@ -1,4 +1,4 @@
-"""Apply, prune and dry run against a real API server. Every test has an owner and a namespace of its own."""
+"""Apply and prune against a real API server. Every test has an owner and a namespace of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from sandbox import api_server, objects
 from sandbox.errors import SandboxError
-from sandbox.objects import Applied, Identity, apply, dry_run, identity, prune
+from sandbox.objects import Applied, Identity, apply, identity, prune
+from tests.sandbox.dry_run import dry_run
 
 Object = dict[str, Any]
 
