@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -23,6 +24,10 @@ SECRET = "<secret>"
 
 SECRET_NAME = re.compile(r"token|secret|passw|private_?key|api_?key|credential", re.IGNORECASE)
 """Names of environment variables whose value is taken for a secret."""
+
+
+NO_SCALE_SET = "holds no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
+"""What is said of files that nothing can be imported from."""
 
 
 class UnreadableValues(Exception):
@@ -46,6 +51,26 @@ class ScaleSet:
 
 
 @dataclass(frozen=True)
+class GithubSecret:
+    """The manifest of a secret that a scale set registers with, without what it keeps secret."""
+
+    origin: str
+    """File that it comes from."""
+    name: str
+    """Its name."""
+    namespace: str | None
+    """Its namespace, where the manifest tells it."""
+    kind: Literal["githubApp", "token"]
+    """What registers: a GitHub App, or a personal access token."""
+    app_id: str | None
+    """The App's id; None of a token, and where it is not legible."""
+    installation_id: str | None
+    """Id of the App's installation, likewise."""
+    further: tuple[str, ...]
+    """Names of keys that ARC does not read."""
+
+
+@dataclass(frozen=True)
 class Passed:
     """What a file holds besides scale sets, and why it is passed over."""
 
@@ -53,7 +78,11 @@ class Passed:
     why: str
 
 
-def read(path: pathlib.Path) -> list[ScaleSet | Passed]:
+Found = ScaleSet | GithubSecret | Passed
+"""What a document of a file is."""
+
+
+def read(path: pathlib.Path) -> list[Found]:
     """What a file holds. Raises UnreadableValues."""
     try:
         if path.stat().st_size > LARGEST:
@@ -71,10 +100,8 @@ def read(path: pathlib.Path) -> list[ScaleSet | Passed]:
         raise UnreadableValues(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise UnreadableValues(f"{path}: its nesting or its aliases do not end") from None
-    if not any(isinstance(one, ScaleSet) for one in found):
-        raise UnreadableValues(
-            f"{path}: holds no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
-        )
+    if all(isinstance(one, Passed) for one in found):
+        raise UnreadableValues(f"{path}: {NO_SCALE_SET}")
     return found
 
 
@@ -109,7 +136,7 @@ def _hidden_keys(value: dict[Any, Any], key: str) -> set[Any]:
     return set()
 
 
-def _document(document: Any, origin: str) -> Iterator[ScaleSet | Passed]:
+def _document(document: Any, origin: str) -> Iterator[Found]:
     if document is None:
         return
     if not isinstance(document, dict):
@@ -130,11 +157,13 @@ def _document(document: Any, origin: str) -> Iterator[ScaleSet | Passed]:
             yield Passed(f"keys {', '.join(sorted(values)[:5])}", "none of them is the scale-set chart's")
 
 
-def _manifest(manifest: dict[str, Any], origin: str) -> ScaleSet | Passed:
+def _manifest(manifest: dict[str, Any], origin: str) -> Found:
     metadata = _mapping(manifest.get("metadata"))
     kind, name = str(manifest["kind"]), str(metadata.get("name", ""))
+    if kind == "Secret":
+        return _secret(manifest, name, metadata.get("namespace"), origin)
     if kind != "AutoscalingRunnerSet":
-        made_by_chart = kind in ("ServiceAccount", "Role", "RoleBinding", "Secret")
+        made_by_chart = kind in ("ServiceAccount", "Role", "RoleBinding")
         why = "the chart makes one again" if made_by_chart else "only scale sets are imported"
         return Passed(f"{kind} {name}", why)
     spec = dict(_mapping(manifest.get("spec")))
@@ -144,6 +173,37 @@ def _manifest(manifest: dict[str, Any], origin: str) -> ScaleSet | Passed:
         values |= {part: own} if own else {}
     label = str(spec.get("runnerScaleSetName") or name)
     return ScaleSet(origin, label or None, metadata.get("namespace"), values, rendered=True)
+
+
+_TOKEN, _APP = ("github_token",), ("github_app_id", "github_app_installation_id", "github_app_private_key")
+"""Keys of a secret that ARC reads (FromSecret in apis/actions.github.com/v1alpha1/appconfig/appconfig.go of
+actions/actions-runner-controller at gha-runner-scale-set-0.14.2)."""
+
+
+def _secret(manifest: Mapping[str, Any], name: str, namespace: str | None, origin: str) -> GithubSecret | Passed:
+    encoded, plain = (_mapping(manifest.get(part)) for part in ("data", "stringData"))
+    keys = [*dict.fromkeys([*encoded, *plain])]
+    read = _TOKEN if "github_token" in keys else _APP if "github_app_id" in keys else ()
+    if not read:
+        return Passed(f"Secret {name}", f"no scale set registers with it: it has neither {_TOKEN[0]} nor {_APP[0]}")
+    ids = [str(plain[key]) if key in plain else _decoded(encoded.get(key)) for key in _APP[:2]]
+    return GithubSecret(
+        origin=origin,
+        name=name,
+        namespace=namespace,
+        kind="token" if read is _TOKEN else "githubApp",
+        app_id=ids[0],
+        installation_id=ids[1],
+        further=tuple(key for key in keys if key not in read),
+    )
+
+
+def _decoded(text: Any) -> str | None:
+    """An id of a GitHub App; None for what is not legible."""
+    try:
+        return base64.b64decode(str(text), validate=True).decode().strip() if text else None
+    except ValueError:
+        return None
 
 
 _VALUES = {"runnerScaleSetLabels": "scaleSetLabels", "vaultConfig": "keyVault"}

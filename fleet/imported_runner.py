@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.runner_scale_set import DOCKER_IMAGE, RUNNER_IMAGE
-from fleet.arc_values import SECRET, ScaleSet
+from fleet.arc_values import SECRET, GithubSecret, ScaleSet
 from fleet.value_differences import UNLIMITED
 
 Entry = dict[str, Any]
@@ -48,9 +48,9 @@ class ImportedRunner:
 _COUNTS = ("minRunners", "maxRunners")
 
 
-def imported(scale_set: ScaleSet, label: str, namespace: str) -> ImportedRunner:
+def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecret | None = None) -> ImportedRunner:
     """A scale set as entries of a stack file. `label` and `namespace` are what Helm was told, where the values do not
-    say."""
+    say; `secret` is the manifest of the secret that they name, where it was given too."""
     values = _complete(scale_set, label)
     spec = values["template"]["spec"]
     runner = _named(spec.get("containers"), "runner")
@@ -59,8 +59,8 @@ def imported(scale_set: ScaleSet, label: str, namespace: str) -> ImportedRunner:
     resource, gpus = _gpus(runner)
     requests = _mapping(_mapping(runner.get("resources")).get("requests"))
     minimum, maximum = (_count(values.get(key)) for key in _COUNTS)
-    project, secret = _project(values, namespace, label)
-    if secret:
+    project, needed = _project(values, namespace, label, secret)
+    if needed:
         # What the chart names the secret that it makes.
         values["githubConfigSecret"] = project["credentials"]["secretName"]
     entry: Entry = {"gpus": gpus, "cpu": requests.get("cpu", 1), "memory": requests.get("memory", "1Gi")}
@@ -80,7 +80,7 @@ def imported(scale_set: ScaleSet, label: str, namespace: str) -> ImportedRunner:
         profile=_profile(spec, runner, dind),
         project=project,
         gpu_resource=resource,
-        secret=secret,
+        secret=needed,
         values={key: value for key, value in values.items() if key not in _COUNTS or not isinstance(value, str)},
         notes=tuple(notes),
     )
@@ -114,25 +114,34 @@ def _complete(scale_set: ScaleSet, label: str) -> dict[str, Any]:
     return values
 
 
-def _project(values: Mapping[str, Any], namespace: str, label: str) -> tuple[Entry, str | None]:
+def _project(
+    values: Mapping[str, Any], namespace: str, label: str, secret: GithubSecret | None
+) -> tuple[Entry, str | None]:
     """Its project, and which secret that needs."""
     project: Entry = {"configUrl": values.get("githubConfigUrl"), "namespace": namespace}
     if group := values.get("runnerGroup"):
         project["runnerGroup"] = group
     given = values.get("githubConfigSecret")
     made = f"{label}-gha-rs-github-secret"
-    if isinstance(given, str):
+    if isinstance(given, str) and secret is None:
         return project | {"credentials": {"kind": "existingSecret", "secretName": given}}, None
-    keys = _mapping(given)
+    name, keys = (given, _ids(secret)) if isinstance(given, str) and secret else (made, _mapping(given))
     if "github_app_id" in keys:
         credentials = {
             "kind": "githubApp",
             "appId": str(keys["github_app_id"]),
             "installationId": str(keys.get("github_app_installation_id", "")),
-            "secretName": made,
+            "secretName": name,
         }
         return project | {"credentials": credentials}, "privateKey"
-    return project | {"credentials": {"kind": "token", "secretName": made}}, "token"
+    return project | {"credentials": {"kind": "token", "secretName": name}}, "token"
+
+
+def _ids(secret: GithubSecret) -> Mapping[str, Any]:
+    """As the chart's values have them; what is not legible is empty, and said to be wrong."""
+    if secret.kind == "token":
+        return {}
+    return {"github_app_id": secret.app_id or "", "github_app_installation_id": secret.installation_id or ""}
 
 
 _OWN_ENV = ("DOCKER_HOST", "POD_NAME", "NODE_NAME")

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from components.arc_controller import ControllerReference, listener_metrics, service_account_name
 from components.runner_project import ProjectReference
 from components.runner_scale_set import scale_set_values
-from fleet.arc_values import ScaleSet, UnreadableValues, read
+from fleet.arc_values import NO_SCALE_SET, GithubSecret, Passed, ScaleSet, UnreadableValues, read
 from fleet.imported_runner import Entry, ImportedRunner, imported
 from fleet.value_differences import ABSENT, Difference, differences
 from stacks import wording
@@ -57,23 +57,43 @@ def read_all(files: Sequence[str], namespace: str | None, more: Mapping[str, str
     Raises UnreadableValues.
     """
     found = Import()
-    for given in files:
-        label, equals, path = given.partition("=")
-        for one in read(pathlib.Path(path if equals else given)):
-            if isinstance(one, ScaleSet):
-                complete = replace(one, values={**one.values, **more})
-                _add(found, complete, label if equals else None, namespace)
-            else:
-                found.lines.append(f"{path or given}: {one.what}: passed over: {one.why}")
+    # All are read first: the secret that a scale set names may be in a later file.
+    split = [given.partition("=") if "=" in given else ("", "", given) for given in files]
+    parts = [(label or None, path, one) for label, _, path in split for one in read(pathlib.Path(path))]
+    secrets = [one for _, _, one in parts if isinstance(one, GithubSecret)]
+    used: list[GithubSecret] = []
+    for label, path, one in parts:
+        if isinstance(one, ScaleSet):
+            complete = replace(one, values={**one.values, **more})
+            secret = _named(complete, secrets, namespace)
+            _add(found, complete, label, namespace, secret)
+            used += [secret] if secret else []
+        elif isinstance(one, Passed):
+            found.lines.append(f"{path}: {one.what}: passed over: {one.why}")
+    for each in secrets:
+        if each not in used:
+            found.lines.append(f"{each.origin}: Secret {each.name}: passed over: no scale set of these files names it")
+    if not found.runners:
+        raise UnreadableValues(f"{', '.join(path for _, _, path in split)}: {NO_SCALE_SET}")
     return found
 
 
-def _add(found: Import, scale_set: ScaleSet, asked: str | None, namespace: str | None) -> None:
+def _named(scale_set: ScaleSet, secrets: Iterable[GithubSecret], namespace: str | None) -> GithubSecret | None:
+    """The secret that a scale set names, of those that were given; of two namespaces it is not the same."""
+    name, there = scale_set.values.get("githubConfigSecret"), scale_set.namespace or namespace
+    fitting = [each for each in secrets if each.name == name and (not there or each.namespace in (None, there))]
+    return fitting[0] if fitting else None
+
+
+def _add(
+    found: Import, scale_set: ScaleSet, asked: str | None, namespace: str | None, secret: GithubSecret | None
+) -> None:
     label = asked or scale_set.label or _word(pathlib.Path(scale_set.origin).stem)
     if label in found.runners:
         raise UnreadableValues(f"{scale_set.origin}: label '{label}' is already that of another scale set; LABEL=PATH")
     url = str(scale_set.values.get("githubConfigUrl") or "").rstrip("/")
-    runner = imported(scale_set, label, scale_set.namespace or namespace or _word(url.rpartition("/")[2]) or label)
+    own = scale_set.namespace or namespace or (secret and secret.namespace) or _word(url.rpartition("/")[2]) or label
+    runner = imported(scale_set, label, own, secret)
     project = _shared(found.projects, _word(url.rpartition("/")[2]) or label, runner.project)
     entry: Entry = {"project": project}
     if runner.profile:
@@ -84,9 +104,12 @@ def _add(found: Import, scale_set: ScaleSet, asked: str | None, namespace: str |
         found.lines.append(f"{where}: the label is the file's name; say another with LABEL={scale_set.origin}")
     found.lines += [f"{where}: {note}" for note in runner.notes]
     if runner.secret:
-        there = "credentials are in the file; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
+        file = f"{secret.origin}, Secret {secret.name}" if secret else "the file"
+        there = f"credentials are in {file}; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
         found.lines.append(f"{where}: {there}pulumi config set --secret {project}-{runner.secret}")
     told = list(_proof(found, runner, project))
+    if secret:
+        told += [f"differs: Secret {secret.name}: {key} -> nothing" for key in secret.further]
     if scale_set.label and scale_set.label != label:
         told.insert(0, f"differs: label: {quoted(scale_set.label)} -> {quoted(label)}")
     found.differs = found.differs or bool(told)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
+import json
 import pathlib
 from typing import Any
 
@@ -238,6 +240,118 @@ def test_credentials_are_never_shown(
     assert code == 1
     entries = yaml.safe_load(ended.out)["config"]
     assert entries["gpu-runners:projects"]["models"]["credentials"]["secretName"] == "runner-gha-rs-github-secret"
+
+
+APP = {"github_app_id": "1000001", "github_app_installation_id": "50000001", "github_app_private_key": KEY}
+"""A GitHub App, as a secret holds it."""
+
+
+def manifest(content: dict[str, str], part: str = "data", namespace: str | None = "models") -> dict[str, Any]:
+    """The manifest of the secret that the scale sets below name, as `kubectl get -o yaml` has it, or as people write
+    it."""
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in content.items()}
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"stringData": content})}
+    metadata = {"name": "arc-app", "annotations": applied} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, part: encoded if part == "data" else content}
+
+
+def naming(document_002: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Values that name that secret."""
+    url = "https://github.com/example/models"
+    return document_002 | {"githubConfigUrl": url, "githubConfigSecret": "arc-app"} | more
+
+
+@pytest.mark.parametrize("part", ["data", "stringData"])
+@pytest.mark.parametrize(
+    ("content", "credentials", "key"),
+    [
+        ({"github_token": TOKEN}, {"kind": "token"}, "models-token"),
+        (APP, {"kind": "githubApp", "appId": "1000001", "installationId": "50000001"}, "models-privateKey"),
+    ],
+)
+def test_the_manifest_of_a_secret_becomes_credentials(
+    content: dict[str, str],
+    credentials: dict[str, str],
+    key: str,
+    part: str,
+    document_002: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    values = write(tmp_path, naming(document_002))
+    secret = write(tmp_path, manifest(content, part), "secret.yaml")
+    for files in ([f"runner={values}", secret], [secret, f"runner={values}"]):
+        code = runner_import.run(files, None, [], None)
+        ended = capsys.readouterr()
+        project = yaml.safe_load(ended.out)["config"]["gpu-runners:projects"]["models"]
+        assert project["credentials"] == credentials | {"secretName": "arc-app"}
+        assert project["namespace"] == "models"
+        line = f"credentials are in {secret}, Secret arc-app; revoke them, then: pulumi config set --secret {key}"
+        assert f"{values}: runner: {line}\n" in ended.err
+        assert code == 0
+        shown = ended.out + ended.err
+        for value in (TOKEN, KEY):
+            assert value not in shown
+            assert base64.b64encode(value.encode()).decode() not in shown
+
+
+def test_a_rendered_scale_set_and_the_secret_beside_it(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """As `helm template` prints both."""
+    runner_set = {
+        "apiVersion": "actions.github.com/v1alpha1",
+        "kind": "AutoscalingRunnerSet",
+        "metadata": {"name": "runner", "namespace": "models"},
+        "spec": naming(document_002),
+    }
+    found = imported(write(tmp_path, yaml.safe_dump_all([manifest(APP), runner_set])))
+    assert found.projects["models"]["credentials"]["appId"] == "1000001"
+    assert not [line for line in found.lines if "passed over" in line]
+
+
+@pytest.mark.parametrize(
+    ("secret", "line"),
+    [
+        (manifest({"password": "x"}), "Secret arc-app: passed over: no scale set registers with it: it has neither"),
+        (manifest(APP, namespace="elsewhere"), "Secret arc-app: passed over: no scale set of these files names it"),
+        (manifest(APP) | {"metadata": {"name": "b"}}, "Secret b: passed over: no scale set of these files names it"),
+    ],
+)
+def test_another_secret_is_passed_over(
+    secret: dict[str, Any], line: str, document_002: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    path = write(tmp_path, yaml.safe_dump_all([naming(document_002, namespaceOverride="models"), secret]))
+    found = imported(f"runner={path}")
+    assert found.projects["models"]["credentials"] == {"kind": "existingSecret", "secretName": "arc-app"}
+    assert [told for told in found.lines if told.startswith(f"{path}: {line}")]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (APP | {"note": "x"}, "differs: Secret arc-app: note -> nothing"),
+        (APP | {"github_token": TOKEN}, "differs: Secret arc-app: github_app_id -> nothing"),
+        ({"github_app_id": "1000001"}, "cannot be expressed: projects.models.credentials.installationId"),
+    ],
+)
+def test_what_a_secret_has_besides_is_told(
+    content: dict[str, str], told: str, document_002: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    path = write(tmp_path, yaml.safe_dump_all([naming(document_002), manifest(content)]))
+    found = imported(f"runner={path}")
+    assert found.differs
+    assert [line for line in found.lines if told in line]
+
+
+def test_an_id_that_is_not_legible(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    secret = manifest(APP)
+    secret["data"]["github_app_id"] = "%%%"
+    found = imported("runner=" + write(tmp_path, yaml.safe_dump_all([naming(document_002), secret])))
+    assert [line for line in found.lines if "cannot be expressed: projects.models.credentials.appId" in line]
+
+
+def test_secrets_alone_are_no_scale_set(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+    assert runner_import.run([write(tmp_path, manifest(APP))], None, [], None) == 2
+    assert "holds no scale set" in capsys.readouterr().err
 
 
 # -- files that cannot be read, and the command -----------------------------------------------------------------------
