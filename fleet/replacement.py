@@ -32,7 +32,10 @@ class Judgement:
     """What makes it more than an update, or is to be known of one."""
 
 
-KUBERNETES_SOURCE = "pulumi-kubernetes v4.32.0 provider/pkg/provider/diff.go"
+KUBERNETES_SOURCE = "provider/pkg/provider/diff.go of pulumi/pulumi-kubernetes at 94977969"
+"""A commit of 2026-07-01. The file, `forceNewFields` in helm_release.go and `DiffConfig` in provider.go beside it are
+there as at v4.32.0. The release that requirements.txt pins is younger, and its source was not to be had: to be compared
+again with each bump of the pin."""
 
 _SELECTED = ("spec.selector",)
 _BOUND = ("roleRef",)
@@ -107,7 +110,7 @@ def judged(
     if not paths:
         return Judgement("update")
     if token == RELEASE:
-        # `forceNewFields` in provider/pkg/provider/helm_release.go of pulumi-kubernetes v4.32.0.
+        # `forceNewFields` in helm_release.go beside KUBERNETES_SOURCE.
         return _replacing(paths, ("name", "namespace"))
     if token == "pulumi:providers:kubernetes":
         return _cluster(before, after)
@@ -168,7 +171,7 @@ def _with_order(judgement: Judgement, before: Mapping[str, Any], after: Mapping[
 
 
 def _cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Judgement:
-    """A provider of a cluster: `DiffConfig` in provider/pkg/provider/provider.go of pulumi-kubernetes v4.32.0."""
+    """A provider of a cluster: `DiffConfig` in provider.go beside KUBERNETES_SOURCE."""
     known, wanted = before.get("clusterIdentifier"), after.get("clusterIdentifier")
     if wanted is not None and known == wanted:
         return Judgement("update")
