@@ -128,7 +128,7 @@ def difference(
     return Difference(
         base=str(compared.base),
         head=str(compared.head),
-        notes=[*compared.notes, *_notes(differences, sorted(set(there) - set(names)), before, after)],
+        notes=[*compared.notes, *_notes(differences, names, before, after)],
         unsaid=[*unsaid, *invalid],
         invalid=invalid,
         refusals=[
@@ -158,7 +158,7 @@ def _labels(side: Evaluation, names: Collection[str]) -> list[EvaluatedLabel]:
 
 def _notes(
     differences: Sequence[StackDifference],
-    others: Sequence[str],
+    names: Sequence[str],
     before: Evaluation,
     after: Evaluation,
 ) -> Iterator[str]:
@@ -178,6 +178,13 @@ def _notes(
             "one of the revisions takes outputs of resources as unknown, the other does not: what hangs on them seems"
             " to change"
         )
+    mended = [name for name in names if _faulty(name, before) and name in after.stacks and not _faulty(name, after)]
+    if mended:
+        yield (
+            f"the base is at fault and the head is not: what changes in {', '.join(mended)} can only be said from a"
+            " base that is valid; other stacks can be compared by naming them"
+        )
+    others = sorted((before.stacks.keys() | after.stacks.keys()) - set(names))
     invalid = [name for name in others if _faulty(name, before, after)]
     if invalid:
         yield f"the labels of {', '.join(invalid)} are not all known: a revision of it is invalid"

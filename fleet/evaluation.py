@@ -177,7 +177,7 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
 
     from fleet import stack
     from fleet.recorder import RecordingError
-    from stacks.fault import InvalidSettings, hushed
+    from stacks.fault import InvalidSettings
 
     try:
         return _evaluated(stack.read(root, name), key, day, asked)
@@ -185,6 +185,8 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
         return EvaluatedStack(faults=str(refused).splitlines())
     except Exception as fault:
         # The program is another revision's, and may fail in any way: that is something to say of it, not of this one.
+        from stacks.fault import hushed
+
         last = traceback.extract_tb(fault.__traceback__)[-1]
         said = " ".join(traceback.format_exception_only(fault)[-1].split())
         where = f"Pulumi.{name}.yaml: {pathlib.Path(last.filename).name}:{last.lineno}"

@@ -87,7 +87,9 @@ def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime
 
 def _range(root: pathlib.Path, text: str) -> tuple[Revision, Revision]:
     _git(root, "rev-parse", "--is-inside-work-tree", otherwise=f"{root} is in no git repository: nothing to compare")
-    match = re.fullmatch(r"(?P<base>.+?)(?P<dots>\.{2,3})(?P<head>.*)", text)
+    match = re.fullmatch(r"(?P<base>.*?)(?P<dots>\.{2,3})(?P<head>.*)", text)
+    if not text or (match and not match["base"]):
+        raise RevisionError(f"'{text}' names no base: write BASE..HEAD, or BASE alone to compare with the working tree")
     if match is None:
         return _revision(root, text), Revision("the working tree", None)
     base, head = _revision(root, match["base"]), _revision(root, match["head"] or "HEAD")
@@ -135,7 +137,7 @@ def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> p
         raise RevisionError(f"{revision}: {made.stderr.decode(errors='replace').strip()}")
     subprocess.run(["tar", "-x", "-C", folder], input=made.stdout, check=True)
     if not (folder / "Pulumi.yaml").is_file():
-        raise RevisionError(f"{revision} has no Pulumi.yaml: the project is not there yet")
+        raise RevisionError(f"{revision} has no Pulumi.yaml: the project is not there")
     return folder
 
 
@@ -159,6 +161,8 @@ def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
     if _git(root, "status", "--porcelain", "--", "."):
         there = "are compared too" if head.commit is None else "are not compared: name the base alone to have them"
         yield f"the working tree has uncommitted changes, which {there}"
+    if conflicts := _git(root, "diff", "--name-only", "--relative", "--diff-filter=U"):
+        yield f"a merge is under way, and has left conflicts in {', '.join(conflicts.splitlines())}"
 
 
 # -- evaluating -------------------------------------------------------------------------------------------------------
@@ -197,16 +201,15 @@ def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks
         return
     for side in sides:
         # A revision knows best how to evaluate itself; one from before there was such a program is asked by ours.
-        own = side.folder / "fleet/evaluation.py"
-        program = own if own.is_file() else pathlib.Path(__file__).with_name("evaluation.py")
-        yield _Run(str(side.revision), side, [program, side.out, *about, *stacks])
+        own, ours = side.folder / "fleet/evaluation.py", pathlib.Path(__file__).with_name("evaluation.py")
+        yield _Run(str(side.revision), side, [own if own.is_file() else ours, side.out, *about, *stacks])
 
 
 class _Run:
     """An evaluation under way, with the code of one side."""
 
     def __init__(self, what: str, side: _Side, command: Sequence[str | pathlib.Path]) -> None:
-        self._what = what
+        self._what, self._folder = what, side.folder
         self._errors = side.out.with_suffix(".errors")
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
@@ -235,8 +238,17 @@ class _Run:
         except subprocess.TimeoutExpired:
             raise RevisionError(f"{self._what} was not evaluated within {TIMEOUT} s") from None
         if code:
-            last = self._errors.read_text().strip().rpartition("\n")[2]
-            raise RevisionError(f"{self._what} cannot be evaluated: {last or f'it ended with code {code}'}")
+            raise RevisionError(f"{self._what} cannot be evaluated: {self._why(code)}")
+
+    def _why(self, code: int) -> str:
+        """What went wrong, and in which line of the revision's own code."""
+        text = self._errors.read_text(errors="replace").replace(f"{self._folder}/", "")
+        lines = re.findall(r'^ *File "([^"/<][^"]*)", line (\d+)', text, re.MULTILINE)
+        why = text.strip().rpartition("\n")[2] or f"it ended with code {code}"
+        why += f" ({':'.join(lines[-1])})" if lines else ""
+        if not (self._folder / "fleet/evaluation.py").is_file():
+            why += "; it is from before `gpufleet diff` was there, and its code is too different"
+        return why
 
 
 def _dependencies(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:

@@ -362,3 +362,13 @@ def test_the_fault_of_another_stack_is_a_note(run: Run, repository: Repository) 
     code, out, _ = run("main..mistake", "lab")
     assert code == 0
     assert "note: the labels of mi300 are not all known: a revision of it is invalid" in out
+
+
+def test_a_base_that_does_not_pass_its_own_validation(run: Run, repository: Repository) -> None:
+    repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
+    code, out, _ = run("mistake..main")
+    assert code == 2
+    assert "cannot say: mistake (COMMIT): Pulumi.mi300.yaml:" in out
+    assert "note: the base is at fault and the head is not: what changes in mi300 can only be said from a base" in out
+    assert run("mistake..main", "lab")[0] == 0
+    assert "is at fault" not in run("main..mistake")[1]

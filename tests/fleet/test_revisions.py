@@ -104,6 +104,9 @@ def test_no_head_is_head(repository: Repository) -> None:
         ("main..haed", "there is no revision 'haed'"),
         ("main..--output=x", "there is no revision '--output=x'"),
         ("main:Pulumi.yaml..HEAD", "there is no revision 'main:Pulumi.yaml'"),
+        ("..main", "'..main' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
+        ("...", "'...' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
+        ("", "'' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
     ],
 )
 def test_a_revision_that_is_not_there(repository: Repository, text: str, message: str) -> None:
@@ -127,7 +130,7 @@ def test_a_folder_without_git(tmp_path: pathlib.Path) -> None:
 
 def test_a_revision_without_the_project(repository: Repository, scratch: pathlib.Path) -> None:
     repository.branch("empty", gone=["Pulumi.yaml"])
-    with pytest.raises(RevisionError, match=r"empty \(.{8}\) has no Pulumi.yaml: the project is not there yet"):
+    with pytest.raises(RevisionError, match=r"empty \(.{8}\) has no Pulumi.yaml: the project is not there"):
         compare(repository, "empty..main")
     assert list(scratch.iterdir()) == []
 
@@ -186,10 +189,38 @@ def test_a_revision_that_writes_another_form(repository: Repository) -> None:
 def test_a_module_that_is_not_installed_is_named(repository: Repository, scratch: pathlib.Path) -> None:
     repository.branch("needs", [("fleet/stack.py", "import pathlib\n", "import pathlib\nimport not_installed\n")])
     with pytest.raises(
-        RevisionError, match="cannot be evaluated: ModuleNotFoundError: No module named 'not_installed'"
+        RevisionError,
+        match=r"cannot be evaluated: ModuleNotFoundError: No module named 'not_installed' \(fleet/stack.py:6\)$",
     ):
         compare(repository, "main..needs")
     assert list(scratch.iterdir()) == []
+
+
+def test_a_mistake_in_the_code_is_placed(repository: Repository, scratch: pathlib.Path) -> None:
+    text = (repository.root / "stacks/rules.py").read_text()
+    repository.branch("mistake", new={"stacks/rules.py": f"{text}def (\n"})
+    line = text.count("\n") + 1
+    with pytest.raises(RevisionError, match=rf"\) cannot be evaluated: SyntaxError: .*\(stacks/rules.py:{line}\)$"):
+        compare(repository, "main..mistake")
+
+
+def test_code_from_long_before(repository: Repository) -> None:
+    """It is asked with this program, and the message names no folder that is gone by then."""
+    repository.branch("old", gone=["fleet/evaluation.py", "fleet/stack.py"])
+    with pytest.raises(RevisionError) as refused:
+        compare(repository, "old..main")
+    assert str(refused.value).endswith("; it is from before `gpufleet diff` was there, and its code is too different")
+    assert "gpufleet-diff-" not in str(refused.value)
+
+
+def test_a_merge_that_is_under_way_is_said(repository: Repository) -> None:
+    repository.branch("one", [MORE])
+    repository.branch("two", [(MI300, "      max: 8\n", "      max: 7\n")])
+    with pytest.raises(subprocess.CalledProcessError):
+        repository.git("merge", "one")
+    found = compare(repository, "main")
+    assert found.notes[1:] == (f"a merge is under way, and has left conflicts in {MI300}",)
+    assert "is not YAML" in found.after.stacks["mi300"].faults[0]
 
 
 def test_other_dependencies_are_said(repository: Repository) -> None:
