@@ -34,39 +34,31 @@ class StackCapacity(Documented):
 
 def capacity(stack: str, settings: Settings, overcommit: Collection[str] = ()) -> StackCapacity:
     """What each pool holds; `overcommit` names pools of which it is declared that they are sold more than once."""
-    names = sorted(settings.cluster.node_pools)
-    pools: list[Pool]
-    if settings.cluster.kind == "eks":
-        # Imported here: only such stacks need the table of instance types.
-        from fleet.elastic_capacity import elastic_pool
-
-        bought = cast("EksSettings", settings)
-        pools = [elastic_pool(bought, name, name in overcommit) for name in names]
-    else:
-        owned = cast("BareMetalSettings", settings)
-        pools = [_pool(owned, name, name in overcommit) for name in names]
+    pools = [_reckoned(settings, name, name in overcommit) for name in sorted(settings.cluster.node_pools)]
     return StackCapacity.model_construct(stack=stack, pools=pools)
 
 
 def declared(settings: Settings) -> frozenset[str]:
     """Names of the pools of which the settings declare that they are sold more than once."""
-    if settings.cluster.kind == "eks":
-        return frozenset()
-    pools = cast("BareMetalSettings", settings).cluster.node_pools
+    pools = settings.cluster.node_pools
     return frozenset(name for name, pool in pools.items() if pool.overcommit == "allowed")
 
 
 def excesses(settings: Settings) -> Mapping[str, str]:
-    """What to do about each pool of machines that is sold more than once while nobody has declared it. Milliseconds,
-    where the capacity of every label takes seconds."""
+    """What to do about each pool that is sold more than once while nobody has declared it. Milliseconds, where the
+    capacity of every label takes seconds."""
+    undeclared = sorted(settings.cluster.node_pools.keys() - declared(settings))
+    pools = {name: _reckoned(settings, name, False, labels=False) for name in undeclared}
+    return {name: pool.excess for name, pool in pools.items() if pool.excess}
+
+
+def _reckoned(settings: Settings, name: str, overcommit: bool, *, labels: bool = True) -> Pool:
     if settings.cluster.kind == "eks":
-        return {}
-    owned, found = cast("BareMetalSettings", settings), {}
-    for name in owned.cluster.node_pools.keys() - declared(settings):
-        pool = _pool(owned, name, False, labels=False)
-        if pool.excess:
-            found[name] = pool.excess
-    return found
+        # Imported here: only such stacks need the table of instance types.
+        from fleet.elastic_capacity import elastic_pool
+
+        return elastic_pool(cast("EksSettings", settings), name, overcommit, labels=labels)
+    return _pool(cast("BareMetalSettings", settings), name, overcommit, labels=labels)
 
 
 def _pool(settings: BareMetalSettings, name: str, overcommit: bool, *, labels: bool = True) -> PoolCapacity:

@@ -11,7 +11,7 @@ from components.node_pool_fit import gpu_counts
 from fleet.finding import Finding, names
 from stacks import quantity
 from stacks.eks_settings import EksSettings
-from stacks.fault import Path, listed
+from stacks.fault import Path
 from stacks.karpenter_settings import KarpenterPool
 from stacks.node_pools import node_pool_args
 from stacks.settings import Settings
@@ -184,30 +184,6 @@ def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
                 )
 
 
-def maximum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
-    """`maximum-beyond-limits`"""
-    for label, runner in settings.runners.items():
-        name = settings.pool_name(runner)
-        limits, devices = settings.cluster.node_pools[name].limits, settings.devices_of_pool(name)
-        beyond = [
-            what
-            for what, asked, limit in (
-                ("GPUs", str(runner.gpus), None if devices is None else str(devices)),
-                ("cores", runner.cpu, limits.cpu),
-                ("memory", runner.memory, limits.memory),
-            )
-            if limit is not None and runner.max * quantity.parse(asked) > quantity.parse(limit)
-        ]
-        if beyond:
-            yield Finding(
-                "maximum-beyond-limits",
-                "note",
-                ("runners", label, "max"),
-                f"{runner.max} such runners ask for more {listed(beyond, 'and')} than the limits of the pool '{name}'"
-                " allow: the last of them wait; lower max, or raise the limits",
-            )
-
-
 def idle_smoke(settings: EksSettings) -> Iterator[Finding]:
     """`smoke-holds-node`"""
     if settings.cluster.smoke_workload:
@@ -269,7 +245,6 @@ RULES: tuple[Callable[[EksSettings], Iterator[Finding]], ...] = (
     roles_of_others,
     idle_reservations,
     minimum_beyond_limits,
-    maximum_beyond_limits,
     idle_smoke,
     mutable_smoke_image,
     open_endpoint,

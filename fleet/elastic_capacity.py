@@ -55,13 +55,15 @@ def market_of(settings: EksSettings, name: str) -> Market:
     return Market([_offer(each, args) for each in types], demands, _limits(args))
 
 
-def elastic_pool(settings: EksSettings, name: str, overcommit: bool) -> ElasticPoolCapacity:
-    """What one pool holds."""
+def elastic_pool(
+    settings: EksSettings, name: str, overcommit: bool, *, labels: bool = True
+) -> ElasticPoolCapacity:  # fmt: skip
+    """What one pool holds; without `labels` only whether all fits, in milliseconds."""
     market = market_of(settings, name)
     offers, demands, limits = market.offers, market.demands, market.limits
-    labels = [
+    held = [
         _label(demand, [other for other in demands if other is not demand], offers, limits)
-        for demand in demands
+        for demand in demands if labels
     ]  # fmt: skip
     return ElasticPoolCapacity.model_construct(
         pool=name,
@@ -69,9 +71,9 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool) -> ElasticP
         limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
         fits=elastic_packing.fit(demands, offers, limits),
-        whichever=all(each.guaranteed >= each.max for each in labels),
+        whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
-        labels=[each for each in labels if each.label != SMOKE],
+        labels=[each for each in held if each.label != SMOKE],
     )
 
 

@@ -43,31 +43,41 @@ class LabelCapacity(Documented):
     """Part of the smallest node that takes it which one job uses, by resource."""
 
 
-class PoolCapacity(Documented):
-    """What a pool of machines holds that somebody owns."""
+class SoldPool(Documented):
+    """What is said of every pool."""
 
-    kind: Literal["fixed"] = "fixed"
-    """Tells it from a pool whose nodes are bought."""
     pool: str
     """Name of the pool."""
-    nodes: int
-    """Nodes that it has."""
-    gpus: int
-    """GPUs of all of them."""
-    asked: int
-    """GPUs that all labels at their max ask for."""
     fits: Fit
-    """Whether all labels at their max fit at once. `yes` and `no` are certain; `unknown` is where putting the largest
-    jobs first finds no way, and trying all of them takes too long."""
+    """Whether all labels at their max, and what else keeps nodes of the pool, fit at once; where nodes are bought, with
+    the best types. `yes` and `no` are certain; `unknown` is where trying all takes too long."""
     overcommit: bool
     """Whether it is declared that they need not."""
     labels: list[LabelCapacity]
     """Labels whose runners it takes, sorted."""
 
     @property
+    def too_much(self) -> str:
+        """What is so and what to do where its labels' maxima do not fit at once, declared or not."""
+        raise NotImplementedError
+
+    @property
     def excess(self) -> str | None:
         """What to do where it is sold more than once and nobody has declared it."""
         return self.too_much if self.fits == "no" and not self.overcommit else None
+
+
+class PoolCapacity(SoldPool):
+    """What a pool of machines holds that somebody owns."""
+
+    kind: Literal["fixed"] = "fixed"
+    """Tells it from a pool whose nodes are bought."""
+    nodes: int
+    """Nodes that it has."""
+    gpus: int
+    """GPUs of all of them."""
+    asked: int
+    """GPUs that all labels at their max ask for."""
 
     @property
     def too_much(self) -> str:
@@ -81,33 +91,19 @@ class PoolCapacity(Documented):
         )
 
 
-class ElasticPoolCapacity(Documented):
+class ElasticPoolCapacity(SoldPool):
     """What a pool holds whose nodes are bought when jobs wait."""
 
     kind: Literal["elastic"] = "elastic"
     """Tells it from a pool of machines that somebody owns."""
-    pool: str
-    """Name of the pool."""
     types: list[str]
     """Instance types that it may buy and of which its limits admit one, by name."""
     limits: str
     """Its limits, for people."""
     shared_by: int
     """Jobs that may be on one GPU; 1 is a job of its own for each."""
-    fits: Fit
-    """Whether all labels at their max, and what else keeps nodes of the pool, fit at once when the best types are
-    bought. `yes` and `no` are certain; `unknown` is where trying all takes too long."""
     whichever: bool
     """Whether they do whichever types are bought."""
-    overcommit: bool
-    """Whether it is declared that they need not."""
-    labels: list[LabelCapacity]
-    """Labels whose runners it takes, sorted."""
-
-    @property
-    def excess(self) -> str | None:
-        """What to do where it is sold more than once and nobody has declared it."""
-        return self.too_much if self.fits == "no" and not self.overcommit else None
 
     @property
     def bought(self) -> dict[str, str]:
@@ -122,7 +118,8 @@ class ElasticPoolCapacity(Documented):
         """What is so and what to do where its labels' maxima do not fit at once, declared or not."""
         return (
             f"all labels at their max do not fit within its limits ({self.limits}), whatever is bought: some jobs queue"
-            " while their label still has room; lower a max, raise a limit, or declare it"
+            " while their label still has room; lower a max, raise a limit, or write 'overcommit:"
+            " allowed'"
         )
 
 

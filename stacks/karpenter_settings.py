@@ -199,6 +199,9 @@ class KarpenterPool(Model):
     """Taints of every node."""
     limits: PoolLimits
     """The most that is bought."""
+    overcommit: Literal["refused", "allowed"] = "refused"
+    """Whether its labels may together have more runners at most than fit within its limits, whatever is bought.
+    `allowed`: jobs may queue while their label still has room, and nothing is said of it."""
     sharing: Sharing | None = None
     """How several pods share a GPU; left out, each GPU is one pod's."""
     disruption: PoolDisruption = PoolDisruption()

@@ -7,8 +7,11 @@ import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from components.ec2_instance_types import instance_types
 from components.node_pool_fit import allocatable
@@ -16,7 +19,7 @@ from components.node_pool_fit import capacity as whole
 from fleet import capacity, stack
 from fleet.elastic_capacity import DAEMONS
 from fleet.pool_capacity import ElasticPoolCapacity
-from stacks.eks_settings import EksSettings
+from stacks.eks_settings import EksSettings, PoolLimits, Sharing, SmokeWorkload
 from stacks.node_pools import node_pool_args
 from tests.conftest import Gpufleet, MakeProject
 from tests.fleet.pull_requests import AWS, Edit
@@ -39,12 +42,12 @@ def reckon(project: MakeProject) -> Reckon:
             assert before in text
             text = text.replace(before, after)
         (root / "Pulumi.aws.yaml").write_text(text)
-        settings = stack.read(root, "aws").settings
-        assert isinstance(settings, EksSettings)
-        found = {each.pool: each for each in capacity.capacity("aws", settings, [pool] if overcommit else []).pools}
+        read = stack.read(root, "aws").settings
+        assert isinstance(read, EksSettings)
+        found = {each.pool: each for each in capacity.capacity("aws", read, [pool] if overcommit else []).pools}
         chosen = found[pool]
         assert isinstance(chosen, ElasticPoolCapacity)
-        return chosen, settings
+        return chosen, read
 
     return reckon
 
@@ -77,8 +80,8 @@ def test_a_large_node_for_few_jobs_uses_the_limits_up(reckon: Reckon) -> None:
 def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(reckon: Reckon) -> None:
     """The same by trying every sequence of purchases, from the figures that Karpenter reckons with."""
     edits = (("", "sizes: [2xlarge]", "sizes: [2xlarge, 4xlarge, 8xlarge]"), ("", "cpu: 500m", "cpu: 3"))
-    gpu, settings = reckon("gpu", *edits, ("", GPU_LIMITS, "limits: {cpu: 50, memory: 200Gi, gpus: 4}"))
-    args = node_pool_args("gpu", settings.cluster)
+    gpu, read = reckon("gpu", *edits, ("", GPU_LIMITS, "limits: {cpu: 50, memory: 200Gi, gpus: 4}"))
+    args = node_pool_args("gpu", read.cluster)
     types = [instance_types()[name] for name in gpu.types]
     limits = {"cpu": Decimal(50), "memory": Decimal(200 * 1024**3), "nvidia.com/gpu": Decimal(40)}
 
@@ -111,7 +114,7 @@ def test_limits_below_the_maxima_are_said(reckon: Reckon) -> None:
     assert gpu.fits == "no"
     assert gpu.excess == (
         "all labels at their max do not fit within its limits (80 cores, 3 GPUs), whatever is bought: some jobs queue"
-        " while their label still has room; lower a max, raise a limit, or declare it"
+        " while their label still has room; lower a max, raise a limit, or write 'overcommit: allowed'"
     )
     assert reckon("gpu", edit, overcommit=True)[0].excess is None
 
@@ -140,6 +143,62 @@ def test_small_jobs_keep_large_ones_out(reckon: Reckon) -> None:
     assert (small.guaranteed, small.kept_out_by) == (10, [])
 
 
+COUNTS = st.fixed_dictionaries(
+    {
+        "gpus": st.integers(0, 5),
+        "cpu": st.none() | st.integers(1, 45),
+        "nodes": st.none() | st.integers(0, 5),
+        "replicas": st.none() | st.integers(2, 4),
+        "most": st.integers(1, 24),
+        "smoke": st.integers(0, 3),
+        "overcommit": st.sampled_from(["refused", "allowed"]),
+    }
+)
+
+
+@pytest.fixture
+def one_type(reckon: Reckon) -> EksSettings:
+    """The settings with a single type of GPU node: g5.2xlarge, with a GPU and eight cores."""
+    return reckon("gpu", ("", "families: [g4dn, g5]", "families: [g5]"))[1]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(counts=COUNTS)
+def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
+    one_type: EksSettings, counts: dict[str, Any]
+) -> None:
+    """A job is a share of a GPU, and little else."""
+    before = one_type
+    replicas = counts["replicas"] or 1
+    pool = before.cluster.node_pools["gpu"].model_copy(
+        update={
+            "limits": PoolLimits(
+                gpus=counts["gpus"], nodes=counts["nodes"], cpu=None if counts["cpu"] is None else str(counts["cpu"])
+            ),
+            "sharing": Sharing.model_validate({"timeSlicing": {"replicas": replicas}}) if counts["replicas"] else None,
+            "overcommit": counts["overcommit"],
+        }
+    )
+    smoke = SmokeWorkload(pool="gpu", image="example.test/smoke:v1", replicas=max(1, counts["smoke"]))
+    cluster = before.cluster.model_copy(
+        update={
+            "node_pools": before.cluster.node_pools | {"gpu": pool},
+            "smoke_workload": smoke if counts["smoke"] else None,
+        }
+    )
+    label = "linux-nvidia-gpu"
+    runner = before.runners[label].model_copy(update={"max": counts["most"]})
+    changed = before.model_copy(update={"cluster": cluster, "runners": before.runners | {label: runner}})
+    unlimited = counts["gpus"]
+    bought = min(
+        unlimited,
+        unlimited if counts["cpu"] is None else counts["cpu"] // 8,
+        unlimited if counts["nodes"] is None else counts["nodes"],
+    )
+    beyond = counts["most"] + counts["smoke"] > bought * replicas
+    assert ("gpu" in capacity.excesses(changed)) is (beyond and counts["overcommit"] == "refused")
+
+
 def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", project({"aws": AWS}), "capacity", "aws")
     assert (ended.code, ended.err) == (0, "")
@@ -165,13 +224,13 @@ def test_a_pool_of_hundreds_of_types_takes_a_moment(reckon: Reckon) -> None:
         for n in (1, 2, 5)
     )
     wide = "instances: {categories: [c, m, r], cpus: [4, 8, 16, 32], hypervisor: nitro}"
-    _, settings = reckon(
+    _, read = reckon(
         "cpu",
         ("", "instances: {families: [m6i], cpus: [8], hypervisor: nitro}", wide),
         ("", CPU_LIMITS, "limits: {cpu: 1000}"),
         ("", "  gpu-runners:runners:\n", f"  gpu-runners:runners:\n{more}"),
     )
     began = time.process_time()
-    (cpu, _) = capacity.capacity("aws", settings).pools
+    (cpu, _) = capacity.capacity("aws", read).pools
     assert time.process_time() - began < 3
     assert len(cpu.labels) == 4

@@ -27,7 +27,9 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-time-slicing-replicas": PullRequest(
         edits=((FILE, "replicas: 10", "replicas: 5"),),
-        headline="changes for users",
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
         users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 20 jobs waiting",
         resources="3 updated; pool gpu: jobs on a GPU 10 → 5",
         says=(
@@ -36,6 +38,18 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             "- Release nvidia-device-plugin updated",
             "-              replicas: 10\n+              replicas: 5",
         ),
+    ),
+    "change-time-slicing-replicas-and-the-maximum": PullRequest(
+        edits=((FILE, "replicas: 10", "replicas: 5"), (FILE, "max: 40}", "max: 20}")),
+        headline="changes for users",
+        users="1 label changed",
+        resources="4 updated; pool gpu: jobs on a GPU 10 → 5",
+    ),
+    "change-time-slicing-replicas-and-mean-it": PullRequest(
+        edits=((FILE, "replicas: 10", "replicas: 5"), (FILE, GPU_LIMITS, f"{GPU_LIMITS}\n        overcommit: allowed")),
+        headline="changes for users",
+        users="1 label changed",
+        resources="3 updated; pool gpu: jobs on a GPU 10 → 5",
     ),
     "whole-gpus": PullRequest(
         edits=(
@@ -105,17 +119,21 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "lower-limits-below-the-maxima": PullRequest(
         edits=((FILE, GPU_LIMITS, "limits: {cpu: 80, gpus: 3}"),),
-        headline="changes for users",
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
         users="1 label changed; cost per hour at max: aws 4.93 USD → 4.18 USD with 10 jobs waiting",
         resources="1 updated; pool gpu: limits 80 cores, 4 GPUs → 80 cores, 3 GPUs",
         says=("guaranteed 40 → 30; burst 40 → 30",),
     ),
     "raise-max-beyond-the-limits": PullRequest(
         edits=((FILE, "max: 40}", "max: 41}"),),
-        headline="changes for users",
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in aws",
         users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 1 job waiting",
         resources="1 updated",
-        says=("at most 40 → 41",),
+        says=("at most 40 → 41", "do not fit within its limits (80 cores, 4 GPUs), whatever is bought"),
     ),
     "change-the-vpcs-addresses": PullRequest(
         edits=((FILE, "{kind: own, zones", "{kind: own, cidr: 10.1.0.0/16, zones"),),

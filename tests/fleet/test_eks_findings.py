@@ -96,8 +96,8 @@ def disruption(**fields: Any) -> Change:
 
 
 def smoke(image: str) -> Change:
-    """Has pods that prove it works."""
-    return cluster(smokeWorkload={"pool": "gpu", "image": image})
+    """Has pods that prove it works, and room for them."""
+    return together(cluster(smokeWorkload={"pool": "gpu", "image": image}), runner(max=2))
 
 
 PINNED = "nvidia/cuda:13.0.0-base-ubuntu24.04"
@@ -160,18 +160,6 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "error",
         f"{GPU}.limits.cpu",
     ),
-    "runners with more memory than there may be": (
-        together(pool(limits={"gpus": 4, "memory": "200Gi"}), runner(memory="51Gi")),
-        "maximum-beyond-limits",
-        "note",
-        "runners.a10g.max",
-    ),
-    "runners with more GPUs than there may be": (
-        runner(max=5),
-        "maximum-beyond-limits",
-        "note",
-        "runners.a10g.max",
-    ),
     "pods that sleep": (smoke(PINNED), "smoke-holds-node", "note", "cluster.smokeWorkload"),
     "a smoke image that moves": (
         smoke("tensorflow/tensorflow:latest-gpu"),
@@ -206,7 +194,7 @@ def test_a_finding_is_raised_alone(tmp_path: pathlib.Path, change: Change, name:
     # What shares GPUs, and sleeps on them, is found whatever else is.
     accompany = {("shared-gpu", "note"), ("smoke-holds-node", "note")} - {(name, severity)}
     if name == "minimum-beyond-limits":
-        accompany.add(("maximum-beyond-limits", "note"))
+        accompany.add(("overcommitted", "error"))
     assert {key for key in found if key[:2] not in accompany} == {(name, severity, path)}
 
 
@@ -224,11 +212,12 @@ QUIET: dict[str, Change] = {
         reservations=[{"id": "cr-0123456789abcdef0"}], capacity=["reserved", "on-demand"]
     ),
     "idle runners with all the cores there may be": together(
-        pool(limits={"gpus": 4, "cpu": 48}), runner(cpu=12, min=4)
+        pool(limits={"gpus": 4, "cpu": 48}, overcommit="allowed"), runner(cpu=12, min=4)
     ),
-    "runners with all the memory there may be": together(
-        pool(limits={"gpus": 4, "memory": "200Gi"}), runner(memory="50Gi")
+    "runners with more memory than there may be, as declared": together(
+        pool(limits={"gpus": 4, "memory": "200Gi"}, overcommit="allowed"), runner(memory="50Gi")
     ),
+    "runners with more GPUs than there may be, as declared": together(pool(overcommit="allowed"), runner(max=5)),
     "an API server for a provider's network": cluster(endpoint={"publicAccessFrom": ["10.0.0.0/8"]}),
 }
 
@@ -270,7 +259,27 @@ def test_docker_on_a_whole_node_is_nobodys_neighbour(tmp_path: pathlib.Path) -> 
 
 def test_idle_runners_are_held_to_the_shares_of_the_limit(tmp_path: pathlib.Path) -> None:
     """Four GPUs, each four times, are sixteen."""
-    enough = reported(tmp_path, tainted, sharing(), runner(min=16, max=16))
+    enough = reported(tmp_path, tainted, sharing(), runner(min=16, max=16, memory="4Gi", cpu=2))
     assert {name for name, _, _ in enough} == {"shared-gpu"}
     more = reported(tmp_path, tainted, sharing(), runner(min=17, max=17))
     assert ("minimum-exceeds-pool", "error", GPU) in more
+
+
+@pytest.mark.parametrize(
+    ("limits", "runners", "said"),
+    [
+        ({"gpus": 4}, {"max": 5}, "4 GPUs"),
+        ({"gpus": 4, "memory": "200Gi"}, {"memory": "50Gi"}, "200Gi, 4 GPUs"),
+        ({"gpus": 4, "cpu": 15}, {"max": 2}, "15 cores, 4 GPUs"),
+        ({"gpus": 4, "nodes": 0}, {"max": 1}, "4 GPUs, 0 nodes"),
+    ],
+)
+def test_more_than_fits_within_limits_is_refused_until_it_is_declared(
+    tmp_path: pathlib.Path, limits: dict[str, Any], runners: dict[str, Any], said: str
+) -> None:
+    found = reported(tmp_path, tainted, pool(limits=limits), runner(**runners))
+    message = found.pop(("overcommitted", "error", GPU))
+    assert message.startswith(f"all labels at their max do not fit within its limits ({said}), whatever is bought")
+    assert message.endswith("lower a max, raise a limit, or write 'overcommit: allowed'")
+    declared = reported(tmp_path, tainted, pool(limits=limits, overcommit="allowed"), runner(**runners))
+    assert declared == found
