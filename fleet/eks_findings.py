@@ -195,19 +195,6 @@ def idle_smoke(settings: EksSettings) -> Iterator[Finding]:
         )
 
 
-def mutable_smoke_image(settings: EksSettings) -> Iterator[Finding]:
-    """`mutable-smoke-image`"""
-    smoke = settings.cluster.smoke_workload
-    tag = smoke.image.rpartition("/")[2].partition(":")[2] if smoke else ""
-    if smoke and "@sha256:" not in smoke.image and ("latest" in tag or not tag):
-        yield Finding(
-            "mutable-smoke-image",
-            "warning",
-            ("cluster", "smokeWorkload", "image"),
-            f"{smoke.image} is another image from one day to the next; name a version or a digest",
-        )
-
-
 def open_endpoint(settings: EksSettings) -> Iterator[Finding]:
     """`open-endpoint`"""
     endpoint = settings.cluster.endpoint
@@ -246,7 +233,6 @@ RULES: tuple[Callable[[EksSettings], Iterator[Finding]], ...] = (
     idle_reservations,
     minimum_beyond_limits,
     idle_smoke,
-    mutable_smoke_image,
     open_endpoint,
     unprotected_cluster,
 )

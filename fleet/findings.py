@@ -113,6 +113,14 @@ def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
                     " GitHub has retired for its old runner does not come back on a rebuilt image;"
                     " name a version or a digest",
                 )
+    smoke = settings.cluster.smoke_workload if settings.cluster.kind == "eks" else None
+    if smoke and moves(smoke.image):
+        yield Finding(
+            "mutable-image",
+            "warning",
+            ("cluster", "smokeWorkload", "image"),
+            f"{smoke.image} is another image from one day to the next; name a version or a digest",
+        )
 
 
 def fixed_render_groups(settings: Settings, file: StackFile) -> Iterator[Finding]:

@@ -23,7 +23,9 @@ DECLARED_PRIVILEGED = frozenset(
 """Containers that are privileged by declaration, by chart or image and name: the Docker daemon of a runner with
 `docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
 
-_MOVING = re.compile(r"(.*:)?(latest|main|master|develop|dev|nightly|edge|stable)")
+_MOVING = re.compile(r".*:((.+[-_.])?latest([-_.].+)?|main|master|develop|dev|nightly|edge|stable)")
+"""References whose tag says that it moves. A variant of `latest` does too (`latest-gpu`); of the other words it is mostly
+one build (`main-2027.1`)."""
 
 _SECRET_KEY = re.compile(
     r"(^|[_-]|(?<=[a-z]))(password|passwd|token|private[_-]?key|api[_-]?key|access[_-]?key)$", re.I

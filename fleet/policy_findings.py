@@ -26,7 +26,7 @@ WHOLE: Mapping[str, Path] = {
 
 def findings(plan: Plan, said: Iterable[Finding]) -> Iterator[Finding]:
     """Findings about the program; not those that the settings have been told of already, at their own line."""
-    there = [finding for finding in said if finding.name in policy.NAMES or finding.name == "mutable-smoke-image"]
+    there = [finding for finding in said if finding.name in policy.NAMES]
     by_urn = {resource.urn: resource for resource in plan.resources}
     for resource in plan.owned():
         for rule in policy.RULES:
@@ -39,7 +39,7 @@ def findings(plan: Plan, said: Iterable[Finding]) -> Iterator[Finding]:
 
 def _says(finding: Finding, rule: str, message: str) -> bool:
     """Whether a finding about settings is of the same image or network: messages about either begin with it."""
-    return finding.name.replace("smoke-", "") == rule and finding.message.split()[0] == message.split()[0]
+    return finding.name == rule and finding.message.split()[0] == message.split()[0]
 
 
 def _setting(resource: Resource, by_urn: Mapping[str, Resource]) -> Path:

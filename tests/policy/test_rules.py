@@ -15,6 +15,7 @@ import pytest
 from fleet import policy, stack
 from fleet.cloud_policy import CLUSTER, CLUSTER_COMPONENT, INSTANCE, LAUNCH_TEMPLATE, NODE_CLASS
 from fleet.plan import RELEASE, UNKNOWN, Hidden
+from fleet.pod_policy import moves
 from fleet.policy import is_borne
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
@@ -259,6 +260,29 @@ def test_what_a_setting_says_is_not_said_again(project: MakeProject, gpufleet: G
     said = gpufleet("-C", project({"dev": world}), "check", "--policy").out
     assert said.count("tensorflow/tensorflow:latest") == 1
     assert said.count("0.0.0.0/0") == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("tensorflow/tensorflow", True),
+        ("tensorflow/tensorflow:latest", True),
+        ("tensorflow/tensorflow:latest-gpu", True),
+        ("registry.example.com:5000/a/b:cuda12.4-latest", True),
+        ("registry.example.com:5000/a/b", True),
+        ("a/b:main", True),
+        ("a/b:nightly", True),
+        ("a/b:main-2027.1", False),
+        ("a/b:stable-3f2a9c1", False),
+        ("a/b:nightly-20270115", False),
+        ("a/b:greatest", False),
+        ("latest/main:1.0", False),
+        ("a/b:2.20.0-gpu", False),
+        (f"a/b:latest-gpu@sha256:{'0' * 64}", False),
+    ],
+)
+def test_which_references_move(reference: str, expected: bool) -> None:
+    assert moves(reference) is expected
 
 
 # -- what the pack bears ----------------------------------------------------------------------------------------------

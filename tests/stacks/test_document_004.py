@@ -184,7 +184,7 @@ HARMFUL = {
     "cluster.nodePools.nvdia-gpu.disruption.consolidationPolicy": {"disturbed-jobs"},
     "cluster.nodePools.nvdia-gpu.disruption.consolidateAfter": {"hasty-removal"},
     "cluster.smokeWorkload": {"smoke-holds-node"},
-    "cluster.smokeWorkload.image": {"mutable-smoke-image"},
+    "cluster.smokeWorkload.image": {"mutable-image"},
 }
 """What is left then, by setting: possible, and harmful."""
 
