@@ -13,6 +13,7 @@ from fleet.packing import Amounts, Demand, NodeShape
 from fleet.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, PoolCapacity, shares
 from stacks import quantity
 from stacks.documented import Documented
+from stacks.fault import listed
 from stacks.settings import Runner, Settings
 
 if TYPE_CHECKING:
@@ -170,6 +171,8 @@ def _said(pool: Pool) -> Iterator[str]:
         yield ("declared: " if pool.overcommit else "") + pool.too_much
     else:
         yield _fitting(pool) if pool.kind == "fixed" else _fitting_if_bought(pool)
+    if pool.kind == "elastic" and pool.unreckoned:
+        yield f"what {listed(pool.unreckoned, 'and')} may ask for on each node is not known, and not taken off"
     for label in pool.labels:
         if label.gpus:
             more = [f"{name} {label.shares[name]:.0%}" for name in ("CPU", "memory", "disk") if _exceeds(label, name)]

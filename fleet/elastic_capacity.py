@@ -1,7 +1,7 @@
 """What a pool holds whose nodes Karpenter buys when jobs wait, within the pool's limits.
 
 Nodes are taken to have what Karpenter reckons before it buys one (components/node_pool_fit.py), without what the
-cluster's own DaemonSets ask for. Nodes on which nothing runs are taken to be given back.
+cluster's own DaemonSets ask for (fleet/daemon_requests.py). Nodes on which nothing runs are taken to be given back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from components.node_pool_args import KarpenterNodePoolArgs
 from components.node_pool_fit import allocatable, instance_types_of, within_limits
 from components.node_pool_fit import capacity as whole
 from fleet import elastic_packing
+from fleet.daemon_requests import daemon_requests, unreckoned
 from fleet.elastic_packing import Offer
 from fleet.packing import Amounts, Demand, slots
 from fleet.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, shares
@@ -25,11 +26,6 @@ from stacks.eks_settings import EksSettings
 from stacks.karpenter_settings import KarpenterPool
 from stacks.node_pools import node_pool_args
 from stacks.settings import Runner
-
-DAEMONS = {"cpu": Decimal("0.15"), "pods": Decimal(4)}
-"""What the cluster's own DaemonSets ask for on every node: 100m of kube-proxy and 25m of each of the two containers of
-aws-node, as EKS installs its addons, beside the agent of EKS Pod Identity and NVIDIA's device plugin, which ask for
-nothing. Four pods, though not every node has all of them."""
 
 SMOKE = "the smoke workload"
 """What its pods are called among labels: they are in the way like jobs."""
@@ -52,7 +48,8 @@ def market_of(settings: EksSettings, name: str) -> Market:
     args = node_pool_args(name, settings.cluster)
     types = [each for each in instance_types_of(args) if within_limits(each, args)]
     demands = list(_demands(settings, name, args, types))
-    return Market([_offer(each, args) for each in types], demands, _limits(args))
+    taken = daemon_requests(settings, name)
+    return Market([_offer(each, args, taken) for each in types], demands, _limits(args))
 
 
 def elastic_pool(
@@ -70,6 +67,7 @@ def elastic_pool(
         types=[each.name for each in offers],
         limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
+        unreckoned=unreckoned(settings),
         fits=elastic_packing.fit(demands, offers, limits),
         whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
@@ -121,13 +119,13 @@ def _limits(args: KarpenterNodePoolArgs) -> Amounts:
     return tuple(int(_fine(name, quantity.parse(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items()))
 
 
-def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs) -> Offer:
+def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Mapping[str, Decimal]) -> Offer:
     has = whole(instance_type, args.node_class, args.sharing)
     # Karpenter counts a node as one of `nodes`.
     counted = {**has, "nodes": Decimal(1)}
     cost = tuple(int(_fine(name, counted.get(name, Decimal(0)), ROUND_CEILING)) for name in sorted(args.limits))
     room = allocatable(instance_type, args.node_class, args.sharing)
-    free = {name: amount - DAEMONS.get(name, Decimal(0)) for name, amount in room.items()}
+    free = {name: amount - taken.get(name, Decimal(0)) for name, amount in room.items()}
     return Offer(instance_type.name, cost, _amounts(free, ROUND_FLOOR))
 
 

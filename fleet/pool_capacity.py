@@ -102,6 +102,8 @@ class ElasticPoolCapacity(SoldPool):
     """Its limits, for people."""
     shared_by: int
     """Jobs that may be on one GPU; 1 is a job of its own for each."""
+    unreckoned: list[str]
+    """EKS addons of which it is not known what they ask for on each node, so that jobs may get less than is said."""
     whichever: bool
     """Whether they do whichever types are bought."""
 

@@ -17,7 +17,7 @@ from components.ec2_instance_types import instance_types
 from components.node_pool_fit import allocatable
 from components.node_pool_fit import capacity as whole
 from fleet import capacity, stack
-from fleet.elastic_capacity import DAEMONS
+from fleet.daemon_requests import daemon_requests
 from fleet.pool_capacity import ElasticPoolCapacity
 from stacks.eks_settings import EksSettings, PoolLimits, Sharing, SmokeWorkload
 from stacks.node_pools import node_pool_args
@@ -87,7 +87,7 @@ def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(reckon: Reckon)
 
     def jobs(name: str) -> int:
         room = allocatable(instance_types()[name], args.node_class, args.sharing)
-        by_cpu = (room["cpu"] - DAEMONS["cpu"]) // 3
+        by_cpu = (room["cpu"] - daemon_requests(read, "gpu")["cpu"]) // 3
         by_memory, by_disk = room["memory"] // (2 * 1024**3), room["ephemeral-storage"] // (15 * 1024**3)
         return int(min(by_cpu, by_memory, by_disk, room["nvidia.com/gpu"]))
 
