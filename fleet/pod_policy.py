@@ -24,8 +24,8 @@ DECLARED_PRIVILEGED = frozenset(
 `docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
 
 _MOVING = re.compile(r".*:((.+[-_.])?latest([-_.].+)?|main|master|develop|dev|nightly|edge|stable)")
-"""References whose tag says that it moves. A variant of `latest` does too (`latest-gpu`); of the other words it is mostly
-one build (`main-2027.1`)."""
+"""References whose tag says that it moves. A variant of `latest` does too (`latest-gpu`); of the other words it is one
+build, mostly (`main-2027.1`)."""
 
 _SECRET_KEY = re.compile(
     r"(^|[_-]|(?<=[a-z]))(password|passwd|token|private[_-]?key|api[_-]?key|access[_-]?key)$", re.I
