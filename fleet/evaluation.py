@@ -157,7 +157,8 @@ class Evaluation(_Part):
     form: Literal[1] = 1
     """Version of this form."""
     outputs: Literal["unknown", "inputs"] = "unknown"
-    """What the outputs of resources are taken to be: unknown, as before anything is made, or their inputs."""
+    """What the outputs of resources are taken to be where others hang on them: unknown, as before anything is made, or
+    their inputs, where those have them."""
     stacks: dict[str, EvaluatedStack]
     """Every stack whose file is there, by name."""
 
@@ -205,7 +206,7 @@ def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> Evalu
     return EvaluatedStack(
         labels=_labels(stack, capacity, cost),
         secrets=secrets,
-        resources=[_resource(resource, key) for resource in plan.resources],
+        resources=_resources(stack, plan, secrets, key),
         findings=[
             EvaluatedFinding(
                 name=finding.name, severity=finding.severity, path=dotted(at.path), message=finding.message
@@ -280,18 +281,46 @@ def _secrets(stack: Stack, key: str) -> dict[str, str]:
     return {name: _digest(key, text) for name, text in stored.items() if text is not None}
 
 
-def _plan(stack: Stack, secrets: Mapping[str, str]) -> Plan:
-    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up. Outputs are
-    taken from inputs, since most of what is compared has been made already: what follows from a change shows too."""
+def _plan(stack: Stack, secrets: Mapping[str, str], *, unknown_outputs: bool = True) -> Plan:
+    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up."""
     from fleet.recorder import record
     from stacks.fault import PROJECT
 
     values = {f"{PROJECT}:{key}": value for key, value in stack.file.values.items()}
     stand_ins = {f"{PROJECT}:{key}": secrets.get(key, "not set") for key in stack.settings.secret_keys()}
-    return record(stack.root, stack.name, {**stack.file.foreign, **values}, secrets=stand_ins, unknown_outputs=False)
+    return record(
+        stack.root, stack.name, {**stack.file.foreign, **values}, secrets=stand_ins, unknown_outputs=unknown_outputs
+    )
 
 
-def _resource(resource: Resource, key: str) -> EvaluatedResource:
+def _resources(stack: Stack, plan: Plan, secrets: Mapping[str, str], key: str) -> list[EvaluatedResource]:
+    """Registrations; what hangs on outputs is taken from a plan whose outputs are inputs. Most of what is compared has
+    been made already, so that its outputs stay as they are, and what follows from a change shows too."""
+    try:
+        made = _plan(stack, secrets, unknown_outputs=False)
+        inputs = {each.urn: each.inputs for each in made.resources}
+    except Exception:
+        # Not every output is an input, and a program need not bear that. Unknown is what it is in a preview.
+        inputs = {}
+    return [_resource(each, _filled(each.inputs, inputs.get(each.urn)), key) for each in plan.resources]
+
+
+def _filled(value: Any, made: Any) -> Any:
+    """The value with what is unknown of it taken from another where that has it."""
+    from fleet.plan import Unknown
+
+    if isinstance(value, Unknown):
+        return value if made is None else made
+    if isinstance(value, Mapping):
+        there = made if isinstance(made, Mapping) else {}
+        return {name: _filled(item, there.get(name)) for name, item in value.items()}
+    if isinstance(value, list):
+        items = made if isinstance(made, list) and len(made) == len(value) else [None] * len(value)
+        return [_filled(*pair) for pair in zip(value, items, strict=True)]
+    return value
+
+
+def _resource(resource: Resource, inputs: Any, key: str) -> EvaluatedResource:
     return EvaluatedResource(
         urn=resource.urn,
         type=resource.type,
@@ -300,7 +329,7 @@ def _resource(resource: Resource, key: str) -> EvaluatedResource:
         kind=resource.kind,
         provider=resource.provider,
         opaque=resource.opaque is not None,
-        inputs=_plain(resource.inputs, key),
+        inputs=_plain(inputs, key),
         options=dict(resource.options),
     )
 

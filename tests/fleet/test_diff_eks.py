@@ -102,6 +102,12 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         ),
         resources="2 created; pool big: new, instances m6i; limits 128 cores",
     ),
+    "add-a-stack": PullRequest(
+        new={"Pulumi.second.yaml": AWS.replace("name: gpu\n", "name: second\n").replace("    linux-", "    second-")},
+        headline="changes for users",
+        users="2 labels added",
+        resources="92 created",
+    ),
     "remove-a-pool-that-a-runner-uses": PullRequest(
         edits=((FILE, GPU_POOL, ""),),
         code=2,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
+from fleet.diff_machines import kubespray_refusals, runs
+from fleet.evaluation import EvaluatedResource
 from tests.conftest import ROOT, Generated
 from tests.fleet import test_diff, test_diff_eks
 from tests.fleet.pull_requests import SERIES, Edit, PullRequest, Repository, check, compare
@@ -128,3 +133,70 @@ def test_the_whole_series_is_tried_once() -> None:
     tried = [name for module in (test_diff, test_diff_eks) for name in module.PULL_REQUESTS] + [*PULL_REQUESTS]
     assert len(SERIES) == len(set(SERIES)) == 12
     assert {name: tried.count(name) for name in SERIES} == dict.fromkeys(SERIES, 1)
+
+
+def converge(stdin: Any) -> list[EvaluatedResource]:
+    urn = "urn:pulumi:mi300::gpu-runners::gpu-runners:index:KubesprayCluster$command:local:Command::mi300-converge"
+    return [
+        EvaluatedResource(
+            urn=urn,
+            type="command:local:Command",
+            name="mi300-converge",
+            parent=None,
+            kind="resource",
+            provider=None,
+            opaque=False,
+            inputs={"stdin": stdin},
+            options={},
+        )
+    ]
+
+
+def told(*workers: str, **other: Any) -> str:
+    nodes = {"first": {"roles": ["control_plane", "etcd", "worker"], "variables": {}}}
+    nodes |= {name: {"roles": ["worker"], "variables": {}} for name in workers}
+    desired = {
+        "nodes": nodes,
+        "variables": {"all": {}},
+        "kubespray": "v2.31.0",
+        "kubernetes": "1.35.4",
+        "drain_seconds": 60,
+        "drain_grace_seconds": 60,
+        "upgrade_serial": "20%",
+        "lost": [],
+    }
+    return json.dumps({"desired": desired | other})
+
+
+MANY = [f"worker-{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (told("a"), told("a"), []),
+        (told("a"), told("a", "b", "c"), ["scale.yml for b and c"]),
+        (told(), told(*MANY), ["scale.yml for 6 machines"]),
+        (told("a", "b"), told("a", "c"), ["scale.yml for c", "remove-node.yml for b: drained and reset first"]),
+        (
+            told("a", kubernetes="1.34.6"),
+            told("a", "b"),
+            [
+                "upgrade-cluster.yml for first and a: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+                "scale.yml for b",
+            ],
+        ),
+        (told("a"), told("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a"]),
+        # A revision that does not say, or that says something else.
+        ("<unknown>", told("a"), []),
+        (told("a"), None, []),
+        ("[]", told("a"), []),
+    ],
+)
+def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, after: Any, expected: list[str]) -> None:
+    assert runs(converge(before), converge(after)) == [f"kubespray runs {each}" for each in expected]
+    assert kubespray_refusals(converge(before), converge(after)) == []
+
+
+def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
+    assert runs([], converge(told("a"))) == runs(converge(told("a")), []) == []
