@@ -57,6 +57,8 @@ class KubesprayNode:
     """Taints of the node. kubespray sets them, and takes none away."""
     variables: Variables = field(default_factory=dict)
     """Further variables of this host. None that another argument stands for."""
+    secret_variables: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """Variables of it that are secret, such as `ansible_become_password`. They come before those of all hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)

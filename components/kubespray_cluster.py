@@ -114,9 +114,11 @@ class KubesprayCluster(pulumi.ComponentResource):
     def _credentials(self, name: str, cluster: local.Command | remote.Command) -> local.Command | remote.Command | None:
         """What is secret, apart from everything else, so that a preview can show the rest."""
         key = self._args.login.private_key if self._args.login else None
-        if key is None and not self._args.secret_variables:
+        hosts = secret_hosts(self._args)
+        if key is None and not self._args.secret_variables and not hosts:
             return None
-        told = pulumi.Output.secret({"identity_file": key, "variables": dict(self._args.secret_variables)})
+        variables = dict(self._args.secret_variables)
+        told = pulumi.Output.secret({"identity_file": key, "variables": variables, "hosts": hosts})
         return self._command(
             f"{name}-credentials",
             create="entrust",
@@ -185,7 +187,13 @@ def node_input(node: KubesprayNode) -> str:
 
 def converge_input(args: KubesprayClusterArgs, secrets: str | None) -> str:
     """What the run for all is told: everything that is wanted, and a word that changes with secret variables."""
-    return json.dumps({"desired": desired(args), "secrets": secrets, "ssh": ssh_of(args)}, indent=1)
+    told = {"desired": desired(args), "secrets": secrets, "secret_hosts": [*secret_hosts(args)], "ssh": ssh_of(args)}
+    return json.dumps(told, indent=1)
+
+
+def secret_hosts(args: KubesprayClusterArgs) -> dict[str, dict[str, pulumi.Input[str]]]:
+    """Secret variables of hosts that have some, by host."""
+    return {node.name: dict(node.secret_variables) for node in args.nodes if node.secret_variables}
 
 
 def kubeconfig_input(args: KubesprayClusterArgs, identity: str | None) -> str:

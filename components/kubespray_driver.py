@@ -25,6 +25,7 @@ from components.kubespray_steps import (
     CONTROL_PLANE,
     ETCD,
     Desired,
+    Node,
     Step,
     committed,
     leaving,
@@ -39,7 +40,10 @@ FOLDER = "CLUSTER_FOLDER"
 """Stands for the cluster's folder in files that are sent, until they are there."""
 
 SECRETS = "inventory/group_vars/all/secrets.yml"
-"""Variables that are secret, in the cluster's folder."""
+"""Variables of all hosts that are secret, in the cluster's folder."""
+
+HOST_SECRETS = "inventory/host_vars/{}/secrets.yml"
+"""Those of one host."""
 
 LAUNCHER = """\
 #!/bin/sh
@@ -71,6 +75,12 @@ def settings_of(folder: pathlib.Path, desired: Desired) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def with_secrets(folder: pathlib.Path, name: str, node: Node) -> Node:
+    """The node with a digest of its secret variables, so that a change of them is one of the node."""
+    file = folder / HOST_SECRETS.format(name)
+    return node | {"secrets": hashlib.sha256(file.read_bytes()).hexdigest()} if file.exists() else node
+
+
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -99,11 +109,16 @@ def entrust(cluster: Cluster, told: Mapping[str, Any]) -> None:
     with cluster.locked():
         if told["identity_file"]:
             cluster.write("identity", told["identity_file"].rstrip("\n") + "\n")
-        text = json.dumps(told["variables"], sort_keys=True, indent=1)
-        file = cluster.folder / SECRETS
+        files = {SECRETS: told["variables"]}
+        files |= {HOST_SECRETS.format(host): variables for host, variables in told["hosts"].items()}
         journal = cluster.journal()
-        if not journal["secrets"] or not file.exists() or file.read_text() != text:
-            cluster.write(SECRETS, text)
+        changed = not journal["secrets"]
+        for name, variables in files.items():
+            text, file = json.dumps(variables, sort_keys=True, indent=1), cluster.folder / name
+            if not file.exists() or file.read_text() != text:
+                cluster.write(name, text)
+                changed = True
+        if changed:
             journal = journal | {"secrets": secrets.token_hex(8)}
             cluster.keep(journal)
     print(journal["secrets"])
@@ -133,8 +148,13 @@ def stage(cluster: Cluster, told: Mapping[str, Any]) -> None:
     if told["secrets"] is None:
         for name in ("identity", SECRETS):
             (cluster.folder / name).unlink(missing_ok=True)
+    going = leaving(cluster.journal(), desired)
+    # Whoever is to be removed is still logged in to.
+    for folder in cluster.folder.glob("inventory/host_vars/*"):
+        if folder.name not in {*told["secret_hosts"], *going}:
+            shutil.rmtree(folder)
     if told["ssh"]:
-        stage_ssh(cluster, told["ssh"], {*desired["nodes"], *leaving(cluster.journal(), desired)})
+        stage_ssh(cluster, told["ssh"], {*desired["nodes"], *going})
 
 
 def stage_ssh(cluster: Cluster, told: Mapping[str, Any], wanted: Set[str]) -> None:
@@ -150,6 +170,9 @@ def stage_ssh(cluster: Cluster, told: Mapping[str, Any], wanted: Set[str]) -> No
 
 def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
     """Runs one step after another until all is there, and commits each."""
+    desired = desired | {
+        "nodes": {name: with_secrets(cluster.folder, name, node) for name, node in desired["nodes"].items()}
+    }
     settings = settings_of(cluster.folder, desired)
     while step := next_step(cluster.journal(), desired, settings):
         journal = cluster.journal()
@@ -227,6 +250,8 @@ def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
     if not outcome.well:
         raise failure(step, outcome, log)
     cluster.keep(committed(cluster.journal(), desired, step, ""))
+    for name in step["brings"]:
+        shutil.rmtree((cluster.folder / HOST_SECRETS.format(name)).parent, ignore_errors=True)
 
 
 def without(step: Step, down: Sequence[str]) -> Step:

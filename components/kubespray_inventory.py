@@ -18,9 +18,17 @@ SITE_LABEL = "topology.kubernetes.io/region"
 
 HOST_ARGUMENTS = {
     "ansible_host": "address",
+    "ansible_ssh_host": "address",
     "ansible_port": "port",
+    "ansible_ssh_port": "port",
     "ansible_user": "user",
+    "ansible_ssh_user": "user",
+    "ansible_host_key_checking": "host_keys",
+    "ansible_ssh_host_key_checking": "host_keys",
+    "ansible_ssh_args": "login",
     "ansible_ssh_common_args": "login",
+    "ansible_ssh_extra_args": "login",
+    "ansible_private_key_file": "login",
     "ansible_ssh_private_key_file": "login",
     "ip": "internal_address",
     "access_ip": "access_address",
@@ -29,6 +37,11 @@ HOST_ARGUMENTS = {
     "node_taints": "taints",
 }
 """Arguments of a node, by the variable of kubespray or Ansible that each stands for."""
+
+GROUP_ARGUMENTS = {
+    variable: argument for variable, argument in HOST_ARGUMENTS.items() if argument not in ("labels", "taints")
+}
+"""The same for variables of groups: a group may well have labels of its own."""
 
 CLUSTER_ARGUMENTS = {
     "kube_version": "kubernetes_version",
@@ -124,7 +137,7 @@ def taint_text(taint: Taint) -> str:
 
 def ssh_host(node: KubesprayNode) -> SshHost:
     """A node as SSH reaches it."""
-    return SshHost(name=node.name, address=node.address, host_keys=node.host_keys, port=node.port)
+    return SshHost(name=node.name, address=node.address, host_keys=node.host_keys, port=node.port, user=node.user)
 
 
 def group_variables(args: KubesprayClusterArgs) -> dict[str, dict[str, Any]]:

@@ -17,9 +17,16 @@ from components.kubespray_args import (
     ProxyMode,
     Role,
 )
-from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS, desired, server_url, ssh_host
+from components.kubespray_inventory import (
+    CLUSTER_ARGUMENTS,
+    GROUP_ARGUMENTS,
+    HOST_ARGUMENTS,
+    desired,
+    server_url,
+    ssh_host,
+)
 from components.kubespray_steps import CONTROL_PLANE, ETCD, GROUPS, Desired, Journal, numbers, refusals
-from components.ssh import HOST_NAME, USER_NAME, ssh_refusals
+from components.ssh import HOST_NAME, ssh_refusals
 
 SUPPORTED = {
     (2, 28): ((1, 30), (1, 32)),
@@ -109,8 +116,6 @@ def _wrong_nodes(args: KubesprayClusterArgs) -> Fault:
         where = f"nodes.{node.name}"
         if not HOST_NAME.fullmatch(node.name):
             yield f"{where}: is no name; 1 to 63 lower-case letters, digits and inner hyphens are allowed; rename it"
-        if node.user is not None and not USER_NAME.fullmatch(node.user):
-            yield f"{where}.user: {node.user!r} is no user's name; correct it"
         yield from _wrong_labels(where, node)
     for name in args.lost:
         if name in {node.name for node in args.nodes}:
@@ -219,14 +224,18 @@ def _wrong_variables(args: KubesprayClusterArgs) -> Fault:
         if group not in VARIABLE_GROUPS:
             yield f"variables.{group}: is no group; {', '.join(VARIABLE_GROUPS)} are allowed; move them to one"
     for where, variables, taken in (
-        *((f"variables.{group}", given, CLUSTER_ARGUMENTS) for group, given in args.variables.items()),
-        *((f"nodes.{node.name}.variables", node.variables, HOST_ARGUMENTS | CLUSTER_ARGUMENTS) for node in args.nodes),
-        ("secret_variables", args.secret_variables, HOST_ARGUMENTS | CLUSTER_ARGUMENTS),
+        *((f"variables.{group}", given, GROUP_ARGUMENTS) for group, given in args.variables.items()),
+        *((f"nodes.{node.name}.variables", node.variables, HOST_ARGUMENTS) for node in args.nodes),
+        *((f"nodes.{node.name}.secret_variables", node.secret_variables, HOST_ARGUMENTS) for node in args.nodes),
+        ("secret_variables", args.secret_variables, HOST_ARGUMENTS),
     ):
-        yield from _wrong_names(where, variables, taken)
-    for variable in args.secret_variables:
-        if variable in args.variables.get("all", {}):
-            yield f"variables.all.{variable}: is among the secret ones too; one of the two would win; remove one"
+        yield from _wrong_names(where, variables, taken | CLUSTER_ARGUMENTS)
+    for where, open_ones, secret_ones in (
+        ("variables.all", args.variables.get("all", {}), args.secret_variables),
+        *((f"nodes.{node.name}.variables", node.variables, node.secret_variables) for node in args.nodes),
+    ):
+        for variable in [each for each in secret_ones if each in open_ones]:
+            yield f"{where}.{variable}: is among the secret ones too; one of the two would win; remove one"
 
 
 def _wrong_names(where: str, variables: Mapping[str, object], taken: Mapping[str, str]) -> Fault:

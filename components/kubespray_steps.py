@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
 
@@ -23,6 +23,8 @@ class Node(TypedDict):
 
     roles: list[str]
     variables: dict[str, Any]
+    secrets: NotRequired[str]
+    """Digest of its secret variables, known where kubespray runs and nowhere else."""
 
 
 class Desired(TypedDict):

@@ -13,7 +13,7 @@ from typing import Literal
 import pulumi
 from pulumi_command.remote import Command
 
-from components.ssh import SshHost, SshLogin, connection, ssh_refusals
+from components.ssh import SshHost, SshLogin, connection, ssh_refusals, user_of
 
 NVIDIA_CONTAINER_TOOLKIT_REPOSITORY = "https://nvidia.github.io/libnvidia-container/stable/deb"
 NVIDIA_CONTAINER_TOOLKIT_KEY = "https://nvidia.github.io/libnvidia-container/gpgkey"
@@ -130,15 +130,14 @@ class NvidiaContainerToolkit(pulumi.ComponentResource):
             raise ValueError(f"{name}: " + "; ".join(reasons))
         super().__init__("gpu-runners:index:NvidiaContainerToolkit", name, None, opts)
         script = toolkit_script(args)
-        shell = root_shell(args.login)
         self.verification = script
         self.ready = [
             Command(
                 f"{name}-{host.name}",
                 connection=connection(host, args.login),
-                create=f"{shell} install",
-                update=f"{shell} install",
-                delete=f"{shell} remove",
+                create=f"{root_shell(user_of(host, args.login))} install",
+                update=f"{root_shell(user_of(host, args.login))} install",
+                delete=f"{root_shell(user_of(host, args.login))} remove",
                 # As standard input, not as the command: pulumi-command quotes the whole command in every error.
                 stdin=script + checked_comment(args.checked),
                 # A stock sshd refuses these variables, and each refusal is a warning.
@@ -151,9 +150,9 @@ class NvidiaContainerToolkit(pulumi.ComponentResource):
         self.register_outputs({"version": args.version})
 
 
-def root_shell(login: SshLogin) -> str:
-    """Command that reads a script from standard input and runs it as root. sudo says in one line that it would ask."""
-    return "sh -s" if login.user == "root" else "sudo -n sh -s"
+def root_shell(user: str) -> str:
+    """Command by which a user has a script from standard input run as root. sudo says in one line that it would ask."""
+    return "sh -s" if user == "root" else "sudo -n sh -s"
 
 
 def checked_comment(checked: str) -> str:

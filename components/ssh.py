@@ -39,6 +39,8 @@ class SshHost:
     shows another is refused. pulumi-command holds it to the first, so the first is one that the host shows."""
     port: int = 22
     """Port of its SSH server."""
+    user: str | None = None
+    """User on it, where it is not the login's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,8 @@ def _host_refusals(host: SshHost) -> list[str]:
         reasons.append(f"address: {host.address!r} is neither an IP address nor a DNS name")
     if not 1 <= host.port <= 65535:
         reasons.append(f"port: {host.port} is not between 1 and 65535")
+    if host.user is not None and not USER_NAME.fullmatch(host.user):
+        reasons.append(f"user: {host.user!r} is no user's name; correct it")
     if not host.host_keys:
         reasons.append("host_keys: none; read one on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub")
     for index, key in enumerate(host.host_keys):
@@ -128,6 +132,11 @@ def _one_word(path: str) -> bool:
     return bool(path) and not re.search(r"[\s\"'#%$\\]", path)
 
 
+def user_of(host: SshHost, login: SshLogin) -> str:
+    """Who logs in to a host."""
+    return host.user or login.user
+
+
 def public_key(line: str) -> str:
     """A public key without its comment."""
     return " ".join(line.split()[:2])
@@ -141,7 +150,7 @@ def connection(host: SshHost, login: SshLogin) -> ConnectionArgs:
         proxy = ProxyConnectionArgs(
             host=login.jump.address,
             port=login.jump.port,
-            user=login.user,
+            user=user_of(login.jump, login),
             private_key=key,
             agent_socket_path=login.agent_socket,
             host_key=public_key(login.jump.host_keys[0]),
@@ -151,7 +160,7 @@ def connection(host: SshHost, login: SshLogin) -> ConnectionArgs:
     return ConnectionArgs(
         host=host.address,
         port=host.port,
-        user=login.user,
+        user=user_of(host, login),
         private_key=key,
         agent_socket_path=login.agent_socket,
         host_key=public_key(host.host_keys[0]),
@@ -209,5 +218,7 @@ def _host_section(host: SshHost, jump: SshHost | None) -> str:
         f"Host {host.name} {host.address}\n"
         f"  HostName {host.address}\n"
         f"  Port {host.port}\n"
-        f"  HostKeyAlias {host.name}\n" + (f"  ProxyJump {jump.name}\n" if jump else "")
+        f"  HostKeyAlias {host.name}\n"
+        + (f"  User {host.user}\n" if host.user else "")
+        + (f"  ProxyJump {jump.name}\n" if jump else "")
     )

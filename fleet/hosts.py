@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from components.host_preflight import HostFacts, HostNeeds, parse_facts, preflight_failures, preflight_script
-from components.ssh import SshHost, SshLogin, known_hosts, ssh_config, ssh_refusals
+from components.ssh import SshHost, SshLogin, known_hosts, ssh_config, ssh_refusals, user_of
 
 AT_ONCE = 64
 """Hosts that are asked at the same time, so a hundred take two goes. Fewer where open files or processes are scarce:
@@ -207,7 +207,7 @@ async def _ask(config: pathlib.Path, host: SshHost, asked: Survey) -> HostReport
         async with asyncio.timeout(asked.seconds):
             facts, skew = await _facts(config, host)
             failures += preflight_failures(facts, asked.needs.get(host.name, HostNeeds()), skew_seconds=skew)
-            shell = "sh -s" if asked.login.user == "root" else "sudo -n sh -s"
+            shell = "sh -s" if user_of(host, asked.login) == "root" else "sudo -n sh -s"
             for script in asked.verifications.values() if facts.root else ():
                 _, errors, _ = await _run(config, host, f"{shell} verify", script)
                 failures += errors.splitlines()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from components.gpu_sharing import GPU
 from components.kubespray_args import Role
 from components.kubespray_inventory import SITE_LABEL
 from stacks.fault import Path
-from stacks.kubespray_settings import SSH_KEY, HostKey, KubesprayCluster, Port, Ssh
+from stacks.kubespray_settings import SSH_KEY, HostKey, KubesprayCluster, Port, SecretKey, Ssh, UserName
 from stacks.nvidia_settings import ContainerToolkit, GpuOperator
 from stacks.settings import Runner, Settings
 from stacks.taints import Taint, Toleration
@@ -109,12 +109,17 @@ class Node(Model):
     """Its public host keys, as `/etc/ssh/ssh_host_ed25519_key.pub` has one on it. Whoever logs in needs one."""
     port: Port = 22
     """Port of its SSH server."""
+    user: UserName | None = None
+    """User on it, where it is not that of `cluster.ssh`."""
     internal_address: Address | None = None
     """Address that its services listen on, one of its own; left out, that of its default route."""
     access_address: Address | None = None
     """Address by which the other nodes reach it; left out, `internalAddress`."""
     variables: dict[Filled, Any] = {}
     """Further variables of kubespray or Ansible for this machine. None that another setting stands for."""
+    secret_variables: dict[Filled, SecretKey] = {}
+    """Variables of this machine that are secret, each with the key of the stack's secret that has it:
+    `{ansible_become_password: kubespray-becomePassword}`."""
 
 
 class NodePool(Model):
@@ -239,7 +244,19 @@ class BareMetalSettings(Settings):
         cluster = self.cluster
         own = {"kubeconfig": "cluster.kubeconfig"} if cluster.kubeconfig.kind == "secret" else {}
         own |= {SSH_KEY: "cluster.ssh"} if cluster.makes_use_of_ssh and needs_ssh_key(cluster) else {}
-        return {**super().secret_keys(), **own}
+        return {**super().secret_keys(), **own, **dict(secret_variables(cluster))}
+
+
+def secret_variables(cluster: BareMetalCluster) -> Iterator[tuple[str, str]]:
+    """Keys of the secrets that kubespray's variables take, each with the setting that names it."""
+    if cluster.kubespray is None:
+        return
+    for variable, key in cluster.kubespray.secret_variables.items():
+        yield key, f"cluster.kubespray.secretVariables.{variable}"
+    for pool, members in cluster.node_pools.items():
+        for name, node in members.nodes.items():
+            for variable, key in node.secret_variables.items():
+                yield key, f"cluster.nodePools.{pool}.nodes.{name}.secretVariables.{variable}"
 
 
 def needs_ssh_key(cluster: BareMetalCluster) -> bool:

@@ -59,7 +59,7 @@ def on_machines(cluster: BareMetalCluster) -> tuple[list[pulumi.Resource], Kubes
     needs: list[pulumi.Resource] = []
     if toolkit := toolkit_args(cluster, key):
         needs += NvidiaContainerToolkit("nvidia-container-toolkit", toolkit, opts).ready
-    args = cluster_args(cluster, key, needs)
+    args = cluster_args(cluster, key, needs, pulumi.Config().require_secret)
     if args is None:
         return needs, None
     made = KubesprayCluster(cluster.name, args, opts)

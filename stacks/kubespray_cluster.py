@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pulumi
 
@@ -28,16 +28,21 @@ Key = pulumi.Input[str] | None
 """Private key of whoever logs in; None where nobody needs it."""
 
 
+Secret = Callable[[str], pulumi.Input[str]]
+"""Gives the stack's secret of a key."""
+
+
 def cluster_args(
-    cluster: BareMetalCluster, key: Key, needs: Sequence[pulumi.Resource] = ()
+    cluster: BareMetalCluster, key: Key, needs: Sequence[pulumi.Resource] = (), secret: Secret = lambda key: key
 ) -> KubesprayClusterArgs | None:
-    """The cluster as kubespray is to make it; None where it exists."""
+    """The cluster as kubespray is to make it; None where it exists. Without `secret`, keys stand in for secrets: enough
+    for all that looks at no value."""
     made, ssh = cluster.kubespray, cluster.ssh
     if made is None or ssh is None:
         return None
     return KubesprayClusterArgs(
         cluster=cluster.name,
-        nodes=[node_args(name, node, pool) for name, node, pool in machines(cluster)],
+        nodes=[node_args(name, node, pool, secret) for name, node, pool in machines(cluster)],
         login=login(ssh, key),
         runner=runner(made, ssh, key),
         directory=made.directory,
@@ -56,6 +61,7 @@ def cluster_args(
         nvidia_runtime=nvidia_runtime(cluster),
         mirrors=mirrors(made),
         variables=made.variables,
+        secret_variables={variable: secret(key) for variable, key in made.secret_variables.items()},
         api_server=made.api_server,
         kubeconfig_generation=made.kubeconfig_generation,
         drain_seconds=made.drain_seconds,
@@ -74,7 +80,7 @@ def machines(cluster: BareMetalCluster) -> Iterator[tuple[str, Node, NodePool]]:
             yield name, node, pool
 
 
-def node_args(name: str, node: Node, pool: NodePool) -> KubesprayNode:
+def node_args(name: str, node: Node, pool: NodePool, secret: Secret) -> KubesprayNode:
     """A machine with the labels and taints of its pool."""
     labels = pool.node_labels(node)
     return KubesprayNode(
@@ -85,11 +91,13 @@ def node_args(name: str, node: Node, pool: NodePool) -> KubesprayNode:
         access_address=node.access_address,
         host_keys=node.host_keys,
         port=node.port,
+        user=node.user,
         # A label that says so is a site too: findings ask for it.
         site=labels.pop(SITE_LABEL, None),
         labels=labels,
         taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
         variables=node.variables,
+        secret_variables={variable: secret(key) for variable, key in node.secret_variables.items()},
     )
 
 
@@ -161,7 +169,7 @@ def _jump(host: Jump | RunOnBastion) -> SshHost:
 
 def ssh_host(name: str, node: Node) -> SshHost:
     """A machine as SSH reaches it."""
-    return SshHost(name=name, address=node.address, host_keys=node.host_keys, port=node.port)
+    return SshHost(name=name, address=node.address, host_keys=node.host_keys, port=node.port, user=node.user)
 
 
 # -- NVIDIA -----------------------------------------------------------------------------------------------------------

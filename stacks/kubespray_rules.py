@@ -13,11 +13,11 @@ from components import kubespray_args, kubespray_rules
 from components.nvidia_container_toolkit import NvidiaContainerToolkitArgs, toolkit_refusals
 from components.nvidia_gpu_operator import operator_refusals
 from components.ssh import SshHost
-from stacks.bare_metal_settings import BareMetalCluster, BareMetalSettings
+from stacks.bare_metal_settings import BareMetalCluster, BareMetalSettings, secret_variables
 from stacks.fault import Breach, Path
 from stacks.kubespray_cluster import cluster_args, operator_args, toolkit_args
 from stacks.kubespray_settings import SSH_KEY, RunOnBastion
-from stacks.settings import GithubAppCredentials
+from stacks.settings import GithubAppCredentials, Settings
 
 STAND_IN_KEY = "stand-in"
 """The private key, as long as nobody has decrypted it."""
@@ -69,6 +69,10 @@ def sections_go_together(settings: BareMetalSettings) -> Iterator[Breach]:
         for name, project in settings.projects.items():
             if name == "ssh" and isinstance(project.credentials, GithubAppCredentials):
                 yield ("projects", name), f"its secret would be '{SSH_KEY}', which is that of the machines; rename it"
+    of_projects = Settings.secret_keys(settings)
+    for key, setting in secret_variables(cluster):
+        if key in of_projects:
+            yield tuple(setting.split(".")), f"'{key}' is the secret of {of_projects[key]}; name another"
 
 
 def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Breach]:
@@ -137,9 +141,9 @@ def placed(fault: str, cluster: BareMetalCluster, section: Path) -> Breach:
         where = hosts[head]
     else:
         where = _PLACES.get(head) or (*section, to_camel(head))
-    if "variables" in (head, *rest):
+    if {"variables", "secret_variables"} & {head, *rest}:
         # What kubespray calls its own is called the same everywhere.
-        return (*where, *rest), _in_words(message)
+        return (*where, *(part.replace("secret_variables", "secretVariables") for part in rest)), _in_words(message)
     return (*where, *(int(part) if part.isdecimal() else to_camel(part) for part in rest)), _in_words(message)
 
 
@@ -165,4 +169,4 @@ def _hosts(cluster: BareMetalCluster) -> dict[str, Path]:
 def _in_words(message: str) -> str:
     for argument, setting in _WORDS.items():
         message = re.sub(rf"\b{argument}\b", setting, message)
-    return message.replace("the argument ", "the setting ")
+    return message.replace("the argument login ", "the setting ssh ").replace("the argument ", "the setting ")

@@ -31,6 +31,11 @@ Socket = Annotated[str, Text(r"/[^\s\"'#%$\\]*", 512, "the absolute path of a so
 Url = Annotated[str, Text(r"https?://[^\s\"'#\[\]]+", 512, "a URL: it begins with https://")]
 
 
+SecretKey = Annotated[
+    str, Text(r"kubespray-[A-Za-z0-9][A-Za-z0-9-]*", 63, "the key of a secret of this stack: kubespray-NAME")
+]
+
+
 class Jump(Model):
     """A host to go through. The user and the key are those of the login."""
 
@@ -161,6 +166,9 @@ class KubesprayCluster(Model):
     variables: dict[Filled, dict[Filled, Any]] = {}
     """Further variables of kubespray, by group: `all`, `kube_control_plane`, `etcd`, `kube_node` or `k8s_cluster`. None
     that another setting stands for."""
+    secret_variables: dict[Filled, SecretKey] = {}
+    """Variables of all machines that are secret, each with the key of the stack's secret that has it:
+    `{registry_password: kubespray-registryPassword}`."""
     api_server: Filled | None = None
     """Host, or host and port, by which Pulumi reaches the API server; left out, the first node of the control plane."""
     kubeconfig_generation: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 1

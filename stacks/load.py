@@ -167,7 +167,7 @@ def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: Stac
     for key in values.keys() - sections:
         if key in _SECTIONS_OF:
             message = f"is for clusters of kind {_SECTIONS_OF[key]}, and this is of another; remove it"
-        elif key == "kubeconfig" or key.endswith(("-token", "-privateKey")):
+        elif key == "kubeconfig" or key.startswith("kubespray-") or key.endswith(("-token", "-privateKey")):
             message = f"is a secret in plain text; revoke it, then: pulumi config set --secret {key}"
         else:
             message = f"unknown key; {nearest(key, sections)}"
@@ -182,7 +182,7 @@ def _stray_secrets(
     secrets: frozenset[str], settings: Settings, withheld: Iterable[Path], file: StackFile
 ) -> Iterator[Fault]:
     """Secrets, none of them a section, that nobody asks for."""
-    sections = ("kubeconfig", "ssh", "kubespray", "nvidiaContainerToolkit")
+    sections = ("kubeconfig", "ssh", "kubespray", "nvidiaContainerToolkit", "nodePools")
     asking = (("projects",), *(("cluster", section) for section in sections))
     if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in asking):
         # Settings that may well ask for them have mistakes of their own.

@@ -43,7 +43,7 @@ def stack_file_schema() -> Schema:
         "properties": {f"{PROJECT}:{key}": section for key, section in settings["properties"].items()},
         "required": [f"{PROJECT}:{key}" for key in settings["required"]],
         "patternProperties": {
-            rf"^{PROJECT}:(kubeconfig|.+-(token|privateKey))$": secret,
+            rf"^{PROJECT}:(kubeconfig|kubespray-.+|.+-(token|privateKey))$": secret,
             rf"^(?!{PROJECT}:)[^:]+:.+$": {"description": "Configuration of Pulumi itself, or of a provider."},
         },
         "additionalProperties": False,

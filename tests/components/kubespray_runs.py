@@ -19,6 +19,7 @@ from components.kubespray_cluster import (
     install_line,
     kubeconfig_input,
     node_input,
+    secret_hosts,
 )
 from tests.conftest import Outcome
 
@@ -83,8 +84,9 @@ class Runner:
         return self.start(f"{folder_of(self.args)}/run {command}", stdin)
 
     def entrust(self, key: str | None = None, **variables: str) -> Outcome:
-        """Hands over what is secret."""
-        ended = self.call("entrust", json.dumps({"identity_file": key, "variables": variables}))
+        """Hands over what is secret: these variables of all hosts, and those of each host."""
+        told = {"identity_file": key, "variables": variables, "hosts": secret_hosts(self.args)}
+        ended = self.call("entrust", json.dumps(told))
         self.entrusted = ended.out.strip()
         return ended
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from components.kubespray_args import KubesprayClusterArgs, KubesprayRunner
 from components.kubespray_cluster import KubesprayCluster, sources
 from components.ssh import SshHost
-from fleet.plan import UNKNOWN, Hidden, Plan, Resource
+from fleet.plan import UNKNOWN, Hidden, Plan, Resource, revealed
 from tests.bare_metal import DOCUMENT_000, HOST_KEY, LOGIN, changed, clusters, node, with_node
 from tests.recording import on_hosts, recorded, stays_for, the
 
@@ -184,9 +184,26 @@ def converge(args: KubesprayClusterArgs) -> str:
 # -- secrets ----------------------------------------------------------------------------------------------------------
 
 
+def with_secrets() -> KubesprayClusterArgs:
+    """A cluster with secret variables of all its hosts, and of one."""
+    args = with_node("mi300x-austin-1", secret_variables={"ansible_become_password": "hunter2"})
+    return dataclasses.replace(args, secret_variables=SECRETS)
+
+
+def test_a_secret_of_one_host_goes_with_the_others_and_changes_nothing_that_is_seen() -> None:
+    told = commands(plan(with_secrets(), known=True))
+    plain_ones = commands(plan(changed(secret_variables=SECRETS), known=True))
+    assert (
+        "ansible_become_password"
+        in json.loads(revealed(told["mi300-credentials"].inputs["stdin"]))["hosts"]["mi300x-austin-1"]
+    )
+    node = "mi300-node-mi300x-austin-1"
+    assert told[node].inputs == plain_ones[node].inputs
+
+
 @pytest.mark.parametrize("runner", [None, RUNNER], ids=["here", "bastion"])
 def test_no_secret_is_in_plain_text(runner: KubesprayRunner | None) -> None:
-    found = plan(changed(secret_variables=SECRETS, runner=runner), known=True)
+    found = plan(dataclasses.replace(with_secrets(), runner=runner), known=True)
     text = plain([each.inputs for each in found.resources])
     assert "control-austin-1" in text
     assert "hunter2" not in text
@@ -194,7 +211,7 @@ def test_no_secret_is_in_plain_text(runner: KubesprayRunner | None) -> None:
 
 
 def test_secrets_are_in_no_command_line() -> None:
-    for each in commands(plan(changed(secret_variables=SECRETS))).values():
+    for each in commands(plan(with_secrets())).values():
         for what in ("create", "update", "delete"):
             assert "hunter2" not in str(each.inputs.get(what))
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from components.kubespray_args import Kubespray, KubesprayClusterArgs, KubesprayNode
+from components.kubespray_cluster import node_input
 from tests.components.kubespray_runs import HERE, STAND_IN, VENV, Runner, local_node, marker
 from tests.conftest import Outcome
 
@@ -142,6 +143,58 @@ def test_secrets_are_kept_apart_and_told_nobody(cluster: Runner, new: MakeNode) 
     assert cluster.converge().code == 0
     assert not (cluster.folder / "identity").exists()
     assert "hunter" not in "".join(file.read_text() for file in cluster.folder.rglob("*.yml"))
+
+
+def test_secrets_of_a_host_are_its_own_and_told_nobody_else(cluster: Runner, new: MakeNode, root: pathlib.Path) -> None:
+    nodes = cluster.args.nodes
+    cluster.entrust("KEY")
+    assert cluster.converge().code == 0
+    (cluster.folder / "calls").unlink(missing_ok=True)
+    one, other = new("secret-1"), new("secret-2")
+    # That the run knows the secret shows by where it puts the host's files.
+    hidden = root / "hosts" / "hunter2"
+    (hidden / "etc/kubernetes").mkdir(parents=True)
+    waiting = marker(root / "hosts", "hunter2", "waits")
+    variables = {name: value for name, value in one.variables.items() if name != "stand_in_root"}
+    one = dataclasses.replace(one, variables=variables, secret_variables={"stand_in_root": str(hidden)})
+    cluster.args = dataclasses.replace(cluster.args, nodes=[*nodes, one, other])
+    word = cluster.entrust("KEY")
+    process = cluster.converge_begun()
+    cluster.come_to("scale", "Install what takes time")
+    lines = [file.read_bytes() for file in pathlib.Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
+    waiting.unlink()
+    ended = cluster.ended(process)
+    assert ended.code == 0, ended.err
+    assert any(b"ansible-playbook" in line and str(cluster.folder).encode() in line for line in lines)
+    # Ansible's own shells on a host name its files; what runs kubespray names none.
+    assert not [line for line in lines if b"hunter2" in line and b"kubespray_driver" in line]
+    assert cluster.playbooks() == [("scale.yml", "secret-1:secret-2")]
+    assert (hidden / "etc/kubernetes/kubelet").exists()
+    held = cluster.folder / "inventory/host_vars/secret-1/secrets.yml"
+    assert held.stat().st_mode & 0o777 == 0o600
+    told = [cluster.folder / name for name in ("journal.json", "desired.json", "inventory/hosts.yaml")]
+    told += [file for file in cluster.folder.glob("inventory/group_vars/**/*") if file.is_file()]
+    assert "hunter" not in "".join(file.read_text() for file in told) + word.out + ended.out + ended.err
+    # A second run does nothing; another secret of one host is a run on that host.
+    (cluster.folder / "calls").unlink()
+    assert cluster.entrust("KEY").out == word.out
+    assert cluster.converge().code == 0
+    assert cluster.calls() == []
+    one = dataclasses.replace(one, secret_variables={**one.secret_variables, "registry_password": "hunter3"})
+    cluster.args = dataclasses.replace(cluster.args, nodes=[*nodes, one, other])
+    assert cluster.entrust("KEY").out != word.out
+    assert cluster.converge().code == 0
+    assert cluster.playbooks() == [("scale.yml", "secret-1")]
+    # Whoever removes it still has to know them, and nobody after that.
+    cluster.args = dataclasses.replace(cluster.args, nodes=[*nodes, other])
+    cluster.entrust("KEY")
+    assert cluster.converge().code == 0
+    assert held.exists()
+    removal = cluster.call("remove", node_input(one))
+    assert removal.code == 0, removal.err
+    assert not (hidden / "etc/kubernetes").exists()
+    assert not held.parent.exists()
+    cluster.entrusted = None
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

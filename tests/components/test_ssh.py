@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pulumi_command.remote import Command
 
 from components import SshHost, SshLogin
-from components.ssh import HOST_NAME, connection, known_hosts, ssh_config, ssh_refusals
+from components.ssh import HOST_NAME, connection, known_hosts, ssh_config, ssh_refusals, user_of
 from fleet.plan import Hidden
 from tests.recording import HOST_KEY, on_hosts, recorded, the
 
@@ -165,6 +165,13 @@ def test_a_host_answers_to_name_and_address(tmp_path: pathlib.Path, name: str) -
     assert (told["hostname"], told["port"], told["user"]) == ("192.0.2.1", "22", "ci")
     assert told["hostkeyalias"] == "node-1"
     assert "proxyjump" not in told
+
+
+def test_a_host_may_have_a_user_of_its_own(tmp_path: pathlib.Path) -> None:
+    own, other = but(HOST, user="operator"), but(HOST, name="node-2", address="192.0.2.2")
+    assert effective(tmp_path, "node-1", LOGIN, own, other)["user"] == "operator"
+    assert effective(tmp_path, "node-2", LOGIN, own, other)["user"] == "ci"
+    assert (user_of(own, LOGIN), user_of(other, LOGIN)) == ("operator", "ci")
 
 
 def test_nothing_is_asked_and_no_other_key_is_taken(tmp_path: pathlib.Path) -> None:

@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 SECRET = "correct-horse-battery"
+SECRET_OF_A_HOST = "staple-of-w-2"
 
 PROGRAM = """
 import dataclasses, json, pathlib
@@ -43,7 +44,11 @@ from tests.components.kubespray_runs import HERE, local_node
 
 here = pathlib.Path(__file__).parent
 told = json.loads((here / "told.json").read_text())
-nodes = [local_node(here / "hosts", name, *roles) for name, roles in told.pop("nodes").items()]
+own = {"w-2": {"become_secret": pulumi.Output.secret(told.pop("own_password"))}}
+nodes = [
+    local_node(here / "hosts", name, *roles, secret_variables=own.get(name, {}))
+    for name, roles in told.pop("nodes").items()
+]
 runner = told.pop("runner", None)
 if runner:
     login = SshLogin(user=runner["user"], private_key=runner["key"])
@@ -72,7 +77,7 @@ class Stack:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.told: dict[str, Any] = {"nodes": NODES, "password": SECRET}
+        self.told: dict[str, Any] = {"nodes": NODES, "password": SECRET, "own_password": SECRET_OF_A_HOST}
         runtime = {"name": "python", "options": {"virtualenv": sys.prefix}}
         (folder / "Pulumi.yaml").write_text(json.dumps({"name": "bare-metal", "runtime": runtime}))
         (folder / "__main__.py").write_text(PROGRAM)
@@ -188,6 +193,10 @@ def test_state_and_logs_hold_no_secret_in_plain_text(stack: Stack) -> None:
     text = "".join(file.read_text(errors="replace") for file in files)
     assert "mi300-node-w-2" in text
     assert SECRET not in text
+    assert SECRET_OF_A_HOST not in text
+    held = stack.folder / "runner/mi300/inventory/host_vars/w-2/secrets.yml"
+    assert SECRET_OF_A_HOST in held.read_text()
+    assert held.stat().st_mode & 0o777 == 0o600
     assert certificate not in text
 
 
@@ -201,6 +210,12 @@ def test_a_preview_can_show_what_changes(stack: Stack) -> None:
 def test_a_changed_secret_variable_is_one_run_for_all(stack: Stack) -> None:
     stack.up(password="another")
     assert stack.ran() == [("cluster.yml", "")]
+
+
+def test_a_changed_secret_variable_of_one_host_is_a_run_on_that_host(stack: Stack) -> None:
+    assert stack.previewed(own_password="other") == {"mi300-credentials": "update", "mi300-converge": "update"}
+    stack.up(own_password="other")
+    assert stack.ran() == [("scale.yml", "w-2")]
 
 
 def test_what_is_protected_stays_whole(stack: Stack) -> None:

@@ -31,7 +31,7 @@ class Toolkit:
     args: NvidiaContainerToolkitArgs
 
     def run(self, verb: str) -> Ended:
-        command = f"{root_shell(self.args.login)} {verb}"
+        command = f"{root_shell(self.args.login.user)} {verb}"
         return self.hosts.ssh(self.host, command, stdin=toolkit_script(self.args), login=self.args.login)
 
     def install(self) -> list[str]:

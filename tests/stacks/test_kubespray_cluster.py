@@ -147,11 +147,11 @@ def test_every_setting_reaches_the_component(tmp_path: pathlib.Path) -> None:
     default = KubesprayClusterArgs(cluster="", nodes=[])
     left = {f.name for f in dataclasses.fields(args) if getattr(args, f.name) == getattr(default, f.name)}
     # Docker's runtime is the toolkit's affair, and what is needed first is the program's.
-    assert left == {"network_plugin", "nvidia_runtime", "secret_variables", "needs"}
+    assert left == {"network_plugin", "nvidia_runtime", "needs"}
     (node,) = args.nodes
     plain = KubesprayNode(name="", address="")
     left = {f.name for f in dataclasses.fields(node) if getattr(node, f.name) == getattr(plain, f.name)}
-    assert left == {"user"}
+    assert left == set()
     toolkit = toolkit_args(cluster, "key")
     assert toolkit
     assert (toolkit.nvkind, toolkit.version, toolkit.engine, toolkit.checked) == (
@@ -160,6 +160,28 @@ def test_every_setting_reaches_the_component(tmp_path: pathlib.Path) -> None:
         "docker",
         "2026-11-21",
     )
+
+
+def test_secrets_of_variables_are_the_stacks_own(tmp_path: pathlib.Path) -> None:
+    settings = bare_metal(EVERY_SETTING, tmp_path)
+    asked = {key: path for key, path in settings.secret_keys().items() if key.startswith("kubespray-")}
+    assert asked == {
+        "kubespray-registryPassword": "cluster.kubespray.secretVariables.registry_password",
+        "kubespray-becomePassword": "cluster.nodePools.control.nodes.gpu-1.secretVariables.ansible_become_password",
+    }
+    args = cluster_args(settings.cluster, "key", (), {key: f"that of {key}" for key in asked}.__getitem__)
+    assert args
+    assert args.secret_variables == {"registry_password": "that of kubespray-registryPassword"}
+    (node,) = args.nodes
+    assert node.secret_variables == {"ansible_become_password": "that of kubespray-becomePassword"}
+
+
+def test_a_machine_with_a_user_of_its_own_is_asked_as_that_user(tmp_path: pathlib.Path) -> None:
+    cluster = bare_metal(EVERY_SETTING, tmp_path).cluster
+    toolkit = toolkit_args(cluster, "key")
+    assert toolkit
+    assert [host.user for host in toolkit.hosts] == ["operator"]
+    assert toolkit.login.user == "ci"
 
 
 def test_through_a_bastion_this_machine_goes_too(tmp_path: pathlib.Path) -> None:
