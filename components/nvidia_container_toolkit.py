@@ -47,15 +47,15 @@ class Advisory:
 
     identifier: str
     """Its CVE number."""
-    fixed: tuple[int, int, int] | None
-    """First version without it; None where no source says."""
-    bulletin: int | None
+    fixed: tuple[int, int, int]
+    """First version without it."""
+    bulletin: int
     """Number of NVIDIA's bulletin: https://nvidia.custhelp.com/app/answers/detail/a_id/<number>."""
     severity: Literal["critical", "high"] | None = None
-    """As the release notes rate it; None where they do not."""
+    """As the sources rate it; None where they do not."""
 
 
-ADVISORIES_REVIEWED = datetime.date(2026, 11, 21)
+ADVISORIES_REVIEWED = datetime.date(2026, 11, 22)
 """When the list below was last compared with its sources."""
 
 ADVISORIES: tuple[Advisory, ...] = (
@@ -68,10 +68,11 @@ ADVISORIES: tuple[Advisory, ...] = (
     Advisory(identifier="CVE-2025-23359", fixed=(1, 17, 4), bulletin=5616),
     Advisory(identifier="CVE-2025-23266", fixed=(1, 17, 8), bulletin=5659, severity="critical"),
     Advisory(identifier="CVE-2025-23267", fixed=(1, 17, 8), bulletin=5659, severity="high"),
-    # Reported in July 2026; which versions have it is in no source that has been seen, so it counts for all.
-    Advisory(identifier="CVE-2026-24260", fixed=None, bulletin=None),
+    Advisory(identifier="CVE-2026-24260", fixed=(1, 19, 1), bulletin=5850, severity="high"),
 )
-"""gpu-operator/security.rst and gpu-operator/release-notes.rst (25.3.2) of NVIDIA/cloud-native-docs. 1.17.9 hardens
+"""gpu-operator/security.rst and gpu-operator/release-notes.rst (25.3.2) of NVIDIA/cloud-native-docs. CVE-2026-24260 is
+in neither: its bulletin is that of June 2026, its first fixed version is what others have taken from NVIDIA's machine
+readable advisories (CSAF), and its rating is NVD's (8.5). The bulletins themselves have not been read. 1.17.9 hardens
 1.17.8 further, under no number."""
 
 
@@ -208,8 +209,8 @@ def upstream(version: str) -> tuple[int, int, int]:
 
 
 def advisories_of(version: str) -> list[Advisory]:
-    """Published weaknesses that a package version has, or may have."""
-    return [advisory for advisory in ADVISORIES if advisory.fixed is None or upstream(version) < advisory.fixed]
+    """Published weaknesses that a package version has."""
+    return [advisory for advisory in ADVISORIES if upstream(version) < advisory.fixed]
 
 
 def toolkit_script(args: NvidiaContainerToolkitArgs) -> str:

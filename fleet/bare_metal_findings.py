@@ -10,7 +10,7 @@ from components.kubespray_folder import Cluster
 from components.kubespray_inventory import desired
 from components.kubespray_rules import site_findings
 from components.kubespray_steps import refusals
-from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, advisories_of
+from components.nvidia_container_toolkit import ADVISORIES_REVIEWED, JIT_CDI_SINCE, advisories_of
 from fleet.finding import Finding, names
 from stacks.bare_metal_settings import BareMetalSettings
 from stacks.kubespray_cluster import cluster_args
@@ -42,16 +42,15 @@ def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
     if toolkit is None:
         return
     for advisory in advisories_of(toolkit.version):
-        has = "may have" if advisory.fixed is None else "has"
         rated = f", which is {advisory.severity}" if advisory.severity else ""
-        remedy = (
-            f"use {'.'.join(map(str, advisory.fixed))} or newer" if advisory.fixed else "no version without is known"
-        )
+        fixed = ".".join(map(str, advisory.fixed))
+        too_new = toolkit.nvkind and advisory.fixed >= JIT_CDI_SINCE
+        remedy = f"{fixed} is without it, and too new for nvkind" if too_new else f"use {fixed} or newer"
         yield Finding(
             "toolkit-advisory",
             "warning",
             ("cluster", "nvidiaContainerToolkit", "version"),
-            f"{toolkit.version} {has} {advisory.identifier}{rated}; {remedy} (list of {ADVISORIES_REVIEWED:%Y-%m-%d})",
+            f"{toolkit.version} has {advisory.identifier}{rated}; {remedy} (list of {ADVISORIES_REVIEWED:%Y-%m-%d})",
         )
 
 
