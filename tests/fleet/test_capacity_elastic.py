@@ -19,7 +19,8 @@ from components.node_pool_fit import capacity as whole
 from fleet import capacity, stack
 from fleet.daemon_requests import daemon_requests
 from fleet.pool_capacity import ElasticPoolCapacity
-from stacks.eks_settings import EksSettings, PoolLimits, Sharing, SmokeWorkload
+from stacks.eks_settings import EksSettings, SmokeWorkload
+from stacks.karpenter_settings import PoolLimits, Sharing
 from stacks.node_pools import node_pool_args
 from tests.conftest import Gpufleet, MakeProject
 from tests.fleet.pull_requests import AWS, Edit
@@ -202,7 +203,9 @@ def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
 def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", project({"aws": AWS}), "capacity", "aws")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.splitlines()[-2:] == [
+    pools, _, cost = ended.out.partition("\n\n")[2].partition("\n\n")
+    assert cost.startswith("cost per hour at max")
+    assert pools.splitlines() == [
         "pool cpu: all labels at their max fit at once within its limits (64 cores)",
         "pool gpu: all labels at their max fit at once within its limits (80 cores, 4 GPUs), whichever of its 2"
         " instance types are bought",

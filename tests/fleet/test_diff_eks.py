@@ -48,7 +48,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "change-time-slicing-replicas-and-mean-it": PullRequest(
         edits=((FILE, "replicas: 10", "replicas: 5"), (FILE, GPU_LIMITS, f"{GPU_LIMITS}\n        overcommit: allowed")),
         headline="changes for users",
-        users="1 label changed",
+        users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 20 jobs waiting",
         resources="3 updated; pool gpu: jobs on a GPU 10 → 5",
     ),
     "whole-gpus": PullRequest(
@@ -105,7 +105,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "add-a-stack": PullRequest(
         new={"Pulumi.second.yaml": AWS.replace("name: gpu\n", "name: second\n").replace("    linux-", "    second-")},
         headline="changes for users",
-        users="2 labels added",
+        users="2 labels added; cost per hour at max: second 4.93 USD",
         resources="92 created",
     ),
     "remove-a-pool-that-a-runner-uses": PullRequest(

@@ -15,7 +15,7 @@ from components.ec2_instance_types import instance_types
 from components.karpenter_versions import KARPENTER_VERSION
 from fleet import instance_prices
 from fleet.instance_prices import MICRO, TABLE, basis, prices
-from sandbox import binaries
+from sandbox import go_build
 from sandbox.aws import build
 from sandbox.errors import SandboxError
 from tests.conftest import Generated
@@ -26,7 +26,7 @@ LIST = "pkg/providers/pricing/zz_generated.pricing_aws.go"
 def source() -> str:
     """The list in the Go module, where it is on this machine already; nothing is downloaded for it."""
     try:
-        go = binaries.go_program(build.KARPENTER.module)
+        go = go_build.go_program(build.KARPENTER.module)
     except SandboxError as lack:
         pytest.skip(f"no Go toolchain to ask for {build.PROVIDER}: {lack}")
     ended = subprocess.run(
