@@ -164,7 +164,7 @@ def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 
 def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
-    from fleet import pins
+    from fleet import compatibility, pins
     from sandbox.terminal import console
 
     try:
@@ -172,13 +172,14 @@ def _pins(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     except pins.PinError as error:
         print(f"gpufleet: {error}", file=sys.stderr)
         return INVALID
-    due = pins.due(found, arguments.on)
+    due, rows = pins.due(found, arguments.on), compatibility.due(arguments.on)
     if arguments.format == "json":
         print(found.model_dump_json(indent=2))
     else:
         console().print(pins.table(found))
+        print(*(f"compatibility: {row}" for row in rows), sep="\n", end="\n" if rows else "")
         print(f"{len(found.pins)} versions are fixed, {due} to be looked at again by now")
-    return FINDINGS if due else OK
+    return FINDINGS if due or rows else OK
 
 
 def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:

@@ -139,6 +139,15 @@ def incompatible(versions: Mapping[str, str], among: Sequence[Incompatibility] |
     return [entry for entry in (matrix() if among is None else among) if entry.holds(versions)]
 
 
+def due(today: datetime.date) -> list[str]:
+    """What has not been looked at since the day it should have been, one line each."""
+    return [
+        f"{' with '.join(entry.names)}: {entry.why}: look again since {entry.review} ({entry.source})"
+        for entry in matrix()
+        if entry.review < today
+    ]
+
+
 def names() -> frozenset[str]:
     """Everything that the matrix speaks of."""
     return frozenset(name for entry in matrix() for name in entry.names)

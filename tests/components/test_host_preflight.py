@@ -67,6 +67,25 @@ def test_each_fact_is_needed_and_is_looked_for_by_the_script(name: str) -> None:
     assert f"fact {name} " in preflight_script()
 
 
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("containerd github.com/containerd/containerd v1.7.24 88bf19b2105c8b17560993bee28a01ddc2f97182", "1.7.24"),
+        ("containerd github.com/containerd/containerd/v2 v2.2.3 1c4457e00facac03ce1d75f7b6777a7a851e5c41", "2.2.3"),
+        ("containerd github.com/containerd/containerd 1.7.12 ", "1.7.12"),
+        ("Docker version 28.2.2, build 28.2.2-0ubuntu1~24.04.1", "28.2.2"),
+        ("Docker version 26.1.3, build b72abbb", "26.1.3"),
+        ("570.86.10", "570.86.10"),
+        ("", ""),
+        ("command not found", ""),
+    ],
+)
+def test_a_version_is_found_among_the_words_that_engines_print(printed: str, expected: str) -> None:
+    script = preflight_script().replace("main </dev/null", "version")
+    done = subprocess.run(["sh", "-c", script], input=f"{printed}\n", capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
 @given(st.integers(0, PRINTED.count("\n") - 1), st.text(max_size=20))
 def test_whatever_a_host_prints_is_facts_or_one_line(line: int, value: str) -> None:
     lines = PRINTED.splitlines(keepends=True)

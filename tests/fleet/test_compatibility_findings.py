@@ -290,6 +290,23 @@ def test_stack_files_and_the_matrix_agree_on_partitions(compute: str, memory: st
     assert bool(incompatible({"partition-compute": compute, "partition-memory": memory})) is refused
 
 
+@pytest.mark.parametrize("family", ["al2023", "bottlerocket"])
+@pytest.mark.parametrize("pool", ["gpu", "default"])
+def test_stack_files_and_the_matrix_agree_on_images_with_a_plugin_of_their_own(
+    family: str, pool: str, tmp_path: pathlib.Path
+) -> None:
+    def change(sections: dict[str, Any]) -> None:
+        sections["cluster"]["nodePools"][pool]["amis"] = [{"alias": f"{family}@v20260512"}]
+
+    try:
+        read(tmp_path, DEV, change)
+        refused = False
+    except load.InvalidSettings as invalid:
+        refused = any("a device plugin of their own" in fault.message for fault in invalid.faults)
+    known = {"eks-ami-family": f"{family}-nvidia" if pool == "gpu" else family, "nvidia-device-plugin": "0.20.0"}
+    assert bool(incompatible(known)) is refused
+
+
 def test_what_is_known_of_kubernetes_has_all_that_karpenter_s_releases_know() -> None:
     assert not [minor for minor in OLDEST_KARPENTER if compatibility.unknown("kubernetes", minor)]
 

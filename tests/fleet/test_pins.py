@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet import pins
+from fleet import compatibility, pins
 from fleet.pins import PinError
 from tests.conftest import ROOT, Gpufleet
 
@@ -156,3 +156,13 @@ def test_a_pin_that_is_due_is_a_finding(gpufleet: Gpufleet) -> None:
         1,
         True,
     )
+
+
+def test_a_row_of_the_matrix_that_is_due_is_said_and_a_finding(gpufleet: Gpufleet) -> None:
+    first = min(entry.review for entry in compatibility.matrix())
+    assert "compatibility:" not in gpufleet("-C", ROOT, "pins", "--on", str(first)).out
+    ended = gpufleet("-C", ROOT, "pins", "--on", str(first + datetime.timedelta(days=1)))
+    rows = [line for line in ended.out.splitlines() if line.startswith("compatibility: ")]
+    assert ended.code == 1
+    assert len(rows) == sum(entry.review == first for entry in compatibility.matrix())
+    assert all(f"look again since {first}" in row for row in rows)
