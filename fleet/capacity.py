@@ -46,8 +46,8 @@ def declared(settings: Settings) -> frozenset[str]:
 
 
 def excesses(settings: Settings) -> Mapping[str, str]:
-    """What to do about each pool that is sold more than once while nobody has declared it. Milliseconds, where the
-    capacity of every label takes seconds."""
+    """What to do about each pool that is sold more than once while nobody has declared it. A moment, where the capacity
+    of every label takes seconds."""
     undeclared = sorted(settings.cluster.node_pools.keys() - declared(settings))
     pools = {name: _reckoned(settings, name, False, labels=False) for name in undeclared}
     return {name: pool.excess for name, pool in pools.items() if pool.excess}

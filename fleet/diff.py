@@ -19,6 +19,7 @@ from fleet.evaluation import (
     EvaluatedResource,
     EvaluatedStack,
     Evaluation,
+    filled,
 )
 from fleet.instance_prices import money
 from fleet.plan import RELEASE
@@ -112,7 +113,7 @@ def difference(
     compared: Compared, stacks: Sequence[str], day: datetime.date, allowed: Collection[str] = ()
 ) -> Difference:
     """What changes in the named stacks, or in all; `allowed` names refusals that do not count."""
-    before, after = compared.before, compared.after
+    before, after = _alike(compared.before, compared.after), _alike(compared.after, compared.before)
     there = sorted(before.stacks.keys() | after.stacks.keys())
     unsaid = [_unknown(name, compared, there) for name in stacks if name not in there]
     names = [name for name in (sorted(set(stacks)) or there) if name in there]
@@ -142,6 +143,25 @@ def difference(
 
 def _unknown(name: str, compared: Compared, there: Sequence[str]) -> str:
     return f"neither {compared.base} nor {compared.head} has a stack '{name}'; there are: {', '.join(there) or 'none'}"
+
+
+def _alike(side: Evaluation, other: Evaluation) -> Evaluation:
+    """The side with what it does not know taken from the other, where only that one says what hangs on outputs."""
+    if side.outputs == other.outputs:
+        return side
+    inputs = {each.urn: each.inputs for stack in other.stacks.values() for each in stack.resources}
+    stacks = {
+        name: stack.model_copy(
+            update={
+                "resources": [
+                    each.model_copy(update={"inputs": filled(each.inputs, inputs.get(each.urn))})
+                    for each in stack.resources
+                ]
+            }
+        )
+        for name, stack in side.stacks.items()
+    }
+    return side.model_copy(update={"stacks": stacks})
 
 
 def _faults(revision: Revision, side: Evaluation, names: Collection[str]) -> list[str]:
@@ -174,10 +194,7 @@ def _notes(
                 " is not counted here: ids are known to the engine only"
             )
     if before.outputs != after.outputs:
-        yield (
-            "one of the revisions takes outputs of resources as unknown, the other does not: what hangs on them seems"
-            " to change"
-        )
+        yield "one of the revisions does not say what hangs on outputs of resources: that is not compared"
     mended = [name for name in names if _faulty(name, before) and name in after.stacks and not _faulty(name, after)]
     if mended:
         yield (

@@ -204,7 +204,7 @@ def _happening(stacks: Sequence[StackDifference]) -> Iterator[str]:
     for lines in (
         [line for stack in stacks for line in stack.pools],
         # Those of a stack that comes or goes come and go with it.
-        [f"secret {line}" for stack in stacks if stack.state == "there" for line in stack.secrets],
+        [f"secret {_plain(line)}" for stack in stacks if stack.state == "there" for line in stack.secrets],
         [_plain(line) for stack in stacks for line in stack.runs],
     ):
         yield from lines[:3]

@@ -52,10 +52,8 @@ def market_of(settings: EksSettings, name: str) -> Market:
     return Market([_offer(each, args, taken) for each in types], demands, _limits(args))
 
 
-def elastic_pool(
-    settings: EksSettings, name: str, overcommit: bool, *, labels: bool = True
-) -> ElasticPoolCapacity:  # fmt: skip
-    """What one pool holds; without `labels` only whether all fits, in milliseconds."""
+def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: bool = True) -> ElasticPoolCapacity:
+    """What one pool holds; without `labels` only whether all fits."""
     market = market_of(settings, name)
     offers, demands, limits = market.offers, market.demands, market.limits
     held = [

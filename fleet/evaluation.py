@@ -302,21 +302,21 @@ def _resources(stack: Stack, plan: Plan, secrets: Mapping[str, str], key: str) -
     except Exception:
         # Not every output is an input, and a program need not bear that. Unknown is what it is in a preview.
         inputs = {}
-    return [_resource(each, _filled(each.inputs, inputs.get(each.urn)), key) for each in plan.resources]
+    return [_resource(each, filled(each.inputs, inputs.get(each.urn)), key) for each in plan.resources]
 
 
-def _filled(value: Any, made: Any) -> Any:
-    """The value with what is unknown of it taken from another where that has it."""
-    from fleet.plan import Unknown
+def filled(value: Any, made: Any) -> Any:
+    """The value with what is unknown of it, be it written or not, taken from another where that has it."""
+    from fleet.plan import UNKNOWN
 
-    if isinstance(value, Unknown):
+    if value is UNKNOWN or value == repr(UNKNOWN):
         return value if made is None else made
     if isinstance(value, Mapping):
         there = made if isinstance(made, Mapping) else {}
-        return {name: _filled(item, there.get(name)) for name, item in value.items()}
+        return {name: filled(item, there.get(name)) for name, item in value.items()}
     if isinstance(value, list):
         items = made if isinstance(made, list) and len(made) == len(value) else [None] * len(value)
-        return [_filled(*pair) for pair in zip(value, items, strict=True)]
+        return [filled(*pair) for pair in zip(value, items, strict=True)]
     return value
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.metadata
 import json
 import pathlib
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from components.arc_controller import ARC_VERSION
 from components.runner_scale_set import RUNNER_IMAGE
 from fleet import stack
-from fleet.diff import Difference
+from fleet.diff import Difference, difference
+from fleet.evaluation import Evaluation
+from fleet.revisions import Compared, Revision
 from tests.conftest import ROOT, Generated
 from tests.fleet.pull_requests import LAB, Edit, PullRequest, Repository, check, compare
 
@@ -372,3 +376,28 @@ def test_a_base_that_does_not_pass_its_own_validation(run: Run, repository: Repo
     assert "note: the base is at fault and the head is not: what changes in mi300 can only be said from a base" in out
     assert run("mistake..main", "lab")[0] == 0
     assert "is at fault" not in run("main..mistake")[1]
+
+
+def test_what_one_revision_cannot_say_is_no_change() -> None:
+    """A base from before outputs were taken from inputs."""
+
+    def side(outputs: str, **inputs: Any) -> Evaluation:
+        urn = "urn:pulumi:one::gpu-runners::aws:ec2/subnet:Subnet::a"
+        resource = {"urn": urn, "type": "aws:ec2/subnet:Subnet", "name": "a", "kind": "resource", "inputs": inputs}
+        resource |= {"parent": None, "provider": None, "opaque": False, "options": {}}
+        return Evaluation.model_validate({"outputs": outputs, "stacks": {"one": {"resources": [resource]}}})
+
+    def compared(before: Evaluation, after: Evaluation) -> Difference:
+        revisions = (Revision(given=name, commit=None) for name in ("base", "head"))
+        day = datetime.date(2026, 12, 1)
+        return difference(Compared(*revisions, before=before, after=after, notes=()), [], day)
+
+    old, new = side("unknown", vpcId="<unknown>", cidrBlock="a"), side("inputs", vpcId="vpc-id", cidrBlock="a")
+    for found in (compared(old, new), compared(new, old)):
+        assert not found.changes
+        assert found.notes == [
+            "one of the revisions does not say what hangs on outputs of resources: that is not compared"
+        ]
+    other = side("inputs", vpcId="vpc-id", cidrBlock="b")
+    assert [each.diff[-2:] for each in compared(old, other).stacks[0].resources] == [["-cidrBlock: a", "+cidrBlock: b"]]
+    assert compared(new, side("inputs", vpcId="another", cidrBlock="a")).changes
