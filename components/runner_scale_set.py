@@ -95,6 +95,9 @@ class RunnerScaleSetArgs:
     """Docker for the jobs; None for runners whose jobs do without."""
     render_group: int | None = None
     """Group id that owns `/dev/dri/renderD*` on the nodes; the runner becomes a member of it."""
+    runtime_class: str | None = None
+    """RuntimeClass of the pod, which has to exist: NVIDIA's GPU operator makes `nvidia`. None for the default runtime
+    of the node's container engine."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels a node must have."""
     tolerations: Sequence[Mapping[str, Any]] = ()
@@ -181,6 +184,8 @@ def pod_spec(args: RunnerScaleSetArgs) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if args.render_group is not None:
         spec["securityContext"] = {"supplementalGroups": [args.render_group]}
+    if args.runtime_class:
+        spec["runtimeClassName"] = args.runtime_class
     if args.node_selector:
         spec["nodeSelector"] = dict(args.node_selector)
     if args.tolerations:

@@ -164,6 +164,7 @@ def _profile(spec: Mapping[str, Any], runner: Mapping[str, Any], dind: Mapping[s
     profile |= {"docker": docker} if (docker := _docker(dind)) else {}
     profile |= {"ephemeralStorage": storage} if storage is not None else {}
     profile |= {"renderGroup": groups[0]} if isinstance(groups, list) and len(groups) == 1 else {}
+    profile |= {"runtimeClass": spec["runtimeClassName"]} if spec.get("runtimeClassName") else {}
     profile |= {"nodeSelector": spec["nodeSelector"]} if spec.get("nodeSelector") else {}
     profile |= {"tolerations": spec["tolerations"]} if spec.get("tolerations") else {}
     profile |= {"env": env} if env else {}

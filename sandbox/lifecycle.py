@@ -121,8 +121,19 @@ def _applied(
 
 
 def surroundings(stack: Stack, plan: Plan) -> list[dict[str, Any]]:
-    """What the stack expects to find: its nodes, objects that it only looks up, and secrets that it only names."""
-    return [*plan.expected_objects(), *nodes.nodes(stack.settings), *existing_secrets(stack.settings)]
+    """What the stack expects to find: its nodes, objects that it only looks up, and what it only names."""
+    expected = [*plan.expected_objects(), *nodes.nodes(stack.settings)]
+    return [*expected, *existing_secrets(stack.settings), *runtime_classes(stack.settings)]
+
+
+def runtime_classes(settings: Settings) -> list[dict[str, Any]]:
+    """Those that runners name: without them the API server refuses their pods."""
+    names = {settings.profile(runner).runtime_class: None for runner in settings.runners.values()}
+    return [
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+        for name in names
+        if name
+    ]
 
 
 def existing_secrets(settings: Settings) -> list[dict[str, Any]]:

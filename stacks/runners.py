@@ -125,6 +125,7 @@ def scale_set_args(
         if runner.docker
         else None,
         render_group=profile.render_group,
+        runtime_class=profile.runtime_class,
         node_selector={**place.node_selector, **profile.node_selector},
         tolerations=[toleration_object(toleration) for toleration in profile.tolerations],
         env=profile.env,

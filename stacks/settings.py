@@ -156,6 +156,9 @@ class Profile(Model):
     render_group: Count | None = None
     """Group that owns `/dev/dri/renderD*` on the nodes. It differs from host to host: ask one with
     `stat -c %g /dev/dri/renderD128`."""
+    runtime_class: Name | None = None
+    """RuntimeClass of the runners, which has to exist: NVIDIA's GPU operator makes `nvidia`. Left out, the default
+    runtime of the node's container engine."""
     node_selector: Labels = {}
     """Labels a node must have."""
     tolerations: tuple[Toleration, ...] = ()

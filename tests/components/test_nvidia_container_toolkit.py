@@ -10,7 +10,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components import NvidiaContainerToolkit, NvidiaContainerToolkitArgs, SshHost, SshLogin
@@ -181,6 +181,7 @@ def test_inputs_are_what_the_sdk_knows() -> None:
     assert wrong_inputs(plan()) == []
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=30))
 def test_no_value_becomes_a_command(text: str) -> None:
     """Whatever the values are, the shell that reads them sees them as they were."""

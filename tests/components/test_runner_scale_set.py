@@ -464,6 +464,11 @@ def test_variables_and_volumes_come_on_top() -> None:
     ]
 
 
+def test_a_runtime_class_is_that_of_the_pod() -> None:
+    assert values_of(changed(BASE, runtime_class="nvidia"))["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert "runtimeClassName" not in values_of(BASE)["template"]["spec"]
+
+
 def test_tolerations_and_runner_group_are_passed_on() -> None:
     toleration = {"key": "gpu", "operator": "Exists"}
     values = values_of(changed(in_group(BASE, "gpus"), tolerations=[toleration]))

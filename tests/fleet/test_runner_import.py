@@ -96,6 +96,13 @@ def test_a_rendered_scale_set(tmp_path: pathlib.Path, document_002: dict[str, An
     assert imported(listed).runners == found.runners
 
 
+def test_a_runtime_class_is_brought_along(tmp_path: pathlib.Path, document_002: dict[str, Any]) -> None:
+    found = imported(f"a={write(tmp_path, at(document_002, 'template.spec.runtimeClassName', 'nvidia'))}")
+    (profile,) = found.profiles.values()
+    assert profile["runtimeClass"] == "nvidia"
+    assert not [line for line in found.lines if "runtimeClass" in line]
+
+
 def at(values: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy of the values with another value at a path."""
     changed = copy.deepcopy(values)

@@ -120,6 +120,21 @@ def test_new_label_shows_up_and_goes_again(up: Checkout) -> None:
     assert "linux-mi300-gpu-1" not in out
 
 
+def test_runners_of_a_runtime_class_start_and_take_it_along(up: Checkout) -> None:
+    """The API server refuses a pod whose RuntimeClass does not exist."""
+    up.stack_file.write_text(
+        MI300.replace("    pytorch:\n      image:", "    pytorch:\n      runtimeClass: gpu\n      image:")
+    )
+    code, out, err = up.run("up", "mi300")
+    assert code == 0, err
+    # The class, and another Job for the one label of the profile.
+    assert out.splitlines()[-1] == "2 objects created, 1 object removed: 9 runner pods running"
+    up.stack_file.write_text(MI300)
+    code, out, err = up.run("up", "mi300")
+    assert code == 0, err
+    assert out.splitlines()[-1] == "1 object created, 2 objects removed: 9 runner pods running"
+
+
 def test_removed_project_takes_its_namespace_along(up: Checkout) -> None:
     without = re.sub(r"( {4}# The App's private key(?:.*\n)+?)(?=\n  gpu-runners:profiles)", "", SMALL)
     up.stack_file.write_text(without)

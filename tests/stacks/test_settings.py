@@ -98,7 +98,7 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
         '29: projects.ml.configUrl: "example" is not a GitHub URL: write https://github.com/ORG or '
         "https://github.com/ORG/REPO",
         "35: profiles.whole.colour: unknown key; allowed: docker, env, ephemeralStorage, image, imagePullPolicy, "
-        "nodeSelector, pool, renderGroup, tolerations, volumes",
+        "nodeSelector, pool, renderGroup, runtimeClass, tolerations, volumes",
         "46: runners.mi300-cpx.memory: 35Gi is more than the share that goes with 1 GPU: 64 such runners fill a node; "
         "ask for at most 34.3Gi",
         "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",
