@@ -19,6 +19,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from fleet.evaluation import Evaluation
+from stacks.stack_file import stack_files, stack_name
 
 TIMEOUT = 300
 """Seconds that one revision may take; it takes about one."""
@@ -141,20 +142,19 @@ def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> p
     return folder
 
 
-_IDLE = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|Pulumi\.[^/]*\.deploy\.yaml|LICENSE|Makefile")
+_STACK_FILE = re.compile(r"Pulumi\.[^/]+\.yaml")
+
+_IDLE = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|LICENSE|Makefile")
 """Files that no evaluation reads."""
 
-_STACK_FILE = re.compile(r"Pulumi\.([^/]+)\.yaml")
 
-
-def _stacks_that_differ(root: pathlib.Path, base: Revision, head: Revision) -> set[str] | None:
-    """Stacks whose files are not the same in both; None where more differs than stack files, and so perhaps all do."""
+def _same_code(root: pathlib.Path, base: Revision, head: Revision) -> bool:
+    """Whether nothing differs but stack files and what no evaluation reads."""
     commits = [revision.commit for revision in (base, head) if revision.commit]
-    names = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", *commits, "--", ".").split("\0")
+    names = _git(root, "diff", "--name-only", "--no-renames", "--relative", *commits, "--", ".").splitlines()
     if head.commit is None:
-        names += _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")
-    files = [_STACK_FILE.fullmatch(name) for name in names if name and not _IDLE.fullmatch(name)]
-    return {file[1] for file in files if file} if all(files) else None
+        names += _git(root, "ls-files", "--others", "--exclude-standard", "--", ".").splitlines()
+    return all(_IDLE.fullmatch(name) or _STACK_FILE.fullmatch(name) for name in names)
 
 
 def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
@@ -192,10 +192,10 @@ def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks
     base, head = sides
     # One key for both: equal secrets have equal digests, in this comparison and in no other.
     about = [secrets.token_hex(16), day.isoformat()]
-    differing = _stacks_that_differ(root, base.revision, head.revision)
     together = head.folder / "fleet/evaluation_of_both.py"
-    if differing is not None and together.is_file():
+    if together.is_file() and _same_code(root, base.revision, head.revision):
         paths = [base.folder, base.out, head.folder, head.out]
+        differing = _stacks_that_differ(base.folder, head.folder)
         asked = sorted(differing.intersection(stacks) if stacks else differing)
         yield _Run(f"{base.revision} and {head.revision}", head, [together, *about, *paths, *asked])
         return
@@ -203,6 +203,15 @@ def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks
         # A revision knows best how to evaluate itself; one from before there was such a program is asked by ours.
         own, ours = side.folder / "fleet/evaluation.py", pathlib.Path(__file__).with_name("evaluation.py")
         yield _Run(str(side.revision), side, [own if own.is_file() else ours, side.out, *about, *stacks])
+
+
+def _stacks_that_differ(*folders: pathlib.Path) -> set[str]:
+    """Stacks whose files are not the same in both folders, those that only one has among them."""
+    before, after = (
+        {stack_name(path): path.read_bytes() if path.is_file() else None for path in stack_files(folder)}
+        for folder in folders
+    )
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
 class _Run:

@@ -303,10 +303,26 @@ def test_one_process_says_what_two_say(
 ) -> None:
     repository.branch("differs", edits)
     once = diff.difference(compare(repository, "main..differs", *stacks), stacks, DAY)
-    monkeypatch.setattr(revisions, "_stacks_that_differ", lambda *_: None)
+    monkeypatch.setattr(revisions, "_same_code", lambda *_: False)
     started = programs(monkeypatch)
     assert diff.difference(compare(repository, "main..differs", *stacks), stacks, DAY) == once
     assert started == ["evaluation.py"] * 2
+
+
+def test_a_stack_file_that_git_ignores_is_compared(repository: Repository) -> None:
+    """People keep stacks of their own beside those of the repository."""
+    text = (repository.root / MI300).read_text()
+    assert "      max: 8\n" in text
+    own = text.replace("    name: mi300\n", "    name: own\n")
+    try:
+        (repository.root / ".git/info/exclude").write_text("Pulumi.own.yaml\n")
+        (repository.root / "Pulumi.own.yaml").write_text(own)
+        found = compare(repository, "main", "own")
+    finally:
+        (repository.root / "Pulumi.own.yaml").unlink()
+    assert "own" not in found.before.stacks
+    assert found.after.stacks["own"].resources
+    assert not found.after.stacks["own"].faults
 
 
 READING = """
