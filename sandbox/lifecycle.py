@@ -200,6 +200,7 @@ def destroy(stack: Stack) -> bool:
     with rehearsal.alone():
         if rehearsal.control_plane.running():
             rehearsal.prepare()
+            helm_releases.refuse_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases(), stack.name)
             with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
                 rehearsal.pulumi("destroy", "--yes", "--skip-preview")
     return down(stack.root, stack.name)

@@ -212,18 +212,18 @@ def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> in
 
 
 def kill_with(variable: str, value: str, program: str, patience: float = 10.0) -> int:
-    """Kill every process of this user whose program's name begins with `program` and that was started with a variable
-    of that value in its environment, wait until each has ended, and return how many there were. Raises TimeoutError as
-    `kill` does."""
+    """Kill every process of this user that was started with a variable of that value in its environment and whose
+    program has a name that begins with `program`, a script's too; wait until each has ended, and return how many there
+    were. Raises TimeoutError as `kill` does."""
     deadline = time.monotonic() + patience
     entry = os.fsencode(f"{variable}={value}")
 
     def is_meant(pid: int) -> bool:
         with contextlib.suppress(OSError):
             process = Path("/proc", str(pid))
-            if process.stat().st_uid != os.getuid() or not process.joinpath("exe").readlink().name.startswith(program):
-                return False
-            return entry in process.joinpath("environ").read_bytes().split(b"\0")
+            command = os.fsdecode(process.joinpath("cmdline").read_bytes()).split("\0")[:2]
+            if process.stat().st_uid == os.getuid() and any(Path(part).name.startswith(program) for part in command):
+                return entry in process.joinpath("environ").read_bytes().split(b"\0")
         return False
 
     return sum(_kill_one(pid, is_meant, deadline) for pid in _numbers())

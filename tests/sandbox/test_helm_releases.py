@@ -1,4 +1,4 @@
-"""Helm's records that a killed `up` has left: which are removed, on a real API server."""
+"""Helm's records that a killed `up` has left: which are removed or refused, on a real API server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox import api_server
-from sandbox.helm_releases import forget_interrupted
+from sandbox.errors import SandboxError
+from sandbox.helm_releases import forget_interrupted, refuse_interrupted
 from sandbox.objects import apply
 
 KNOWN = {"default/known"}
@@ -42,6 +43,11 @@ def test_what_is_forgotten(kubeconfig: Path, release: str, statuses: list[str], 
     ]
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "another", "namespace": "default"}}
     apply(kubeconfig, [*records, other], "helm-releases")
+    if len(left) == len(statuses):
+        refuse_interrupted(kubeconfig, KNOWN, "lab")
+    else:
+        with pytest.raises(SandboxError, match=rf"at work on default/{release}: bring the stack up again first"):
+            refuse_interrupted(kubeconfig, KNOWN, "lab")
     said = forget_interrupted(kubeconfig, KNOWN)
     (secrets,) = api_server.listed(kubeconfig, ("v1", "Secret"))
     labels = [secret["metadata"]["labels"] for secret in secrets]

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -39,23 +40,24 @@ def test_no_command_is_in_the_rehearsed_program(text: str, project: MakeProject,
 def test_only_the_plugins_of_a_rehearsal_are_ended(tmp_path: pathlib.Path) -> None:
     sleep = shutil.which("sleep")
     assert sleep
-    started = {}
-    for name, program, value in (
-        ("ours", "pulumi-resource-x", "file:///ours"),
-        ("another's", "pulumi-resource-x", "file:///another's"),
-        ("no plugin", "editor", "file:///ours"),
-    ):
-        copy = tmp_path / program
-        if not copy.exists():
-            shutil.copy(sleep, copy)
-        started[name] = subprocess.Popen([copy, "60"], env={"PULUMI_BACKEND_URL": value})
+    plugin, script, editor = (tmp_path / name for name in ("pulumi-resource-x", "pulumi-language-x", "editor"))
+    for copy in (plugin, editor):
+        shutil.copy(sleep, copy)
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    script.chmod(0o755)
+    started = {
+        name: subprocess.Popen([program, "60"], env={"PULUMI_BACKEND_URL": value})
+        for name, program, value in (
+            ("our plugin", plugin, "file:///ours"),
+            ("our script", script, "file:///ours"),
+            ("another's plugin", plugin, "file:///another's"),
+            ("no plugin", editor, "file:///ours"),
+        )
+    }
     try:
-        assert processes.kill_with("PULUMI_BACKEND_URL", "file:///ours", "pulumi-") == 1
-        assert {name: child.poll() for name, child in started.items()} == {
-            "ours": -signal.SIGKILL,
-            "another's": None,
-            "no plugin": None,
-        }
+        assert processes.kill_with("PULUMI_BACKEND_URL", "file:///ours", "pulumi-") == 2
+        ended = {name for name, child in started.items() if child.poll() == -signal.SIGKILL}
+        assert ended == {"our plugin", "our script"}
     finally:
         for child in started.values():
             child.kill()
