@@ -38,7 +38,7 @@ def far_away(hosts: Sequence[SshHost], round_trip: float) -> Iterator[list[SshHo
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    afar, loop, done = ready.get(timeout=10)
+    afar, loop, done = ready.get(timeout=60)
     try:
         yield afar
     finally:

@@ -25,6 +25,9 @@ from tests.hosts.base_layer import GUEST, USER, BaseLayer
 # Programs that make a host; `sshd` and `sudo` are the base layer's.
 PROGRAMS = ("ip", "mount", "nsenter", "ssh", "ssh-keygen", "unshare")
 
+PATIENCE = 60
+"""Seconds that something which takes a moment may take."""
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -58,7 +61,7 @@ def _end(holder: subprocess.Popen[str]) -> None:
 
 
 def _ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
@@ -108,6 +111,8 @@ class Host:
     folder: pathlib.Path
     host_key: str
     """Its public key, as a line of its own `.pub` file."""
+    plugged_in: Callable[[], bool] = field(repr=False)
+    """Whether its cable is in the switch."""
     boot_seconds: float = 0
     """From the first step to an SSH server that answers."""
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
@@ -186,6 +191,12 @@ class Host:
 
     def stop(self) -> None:
         """Ends it, and everything that runs on it. Its files stay."""
+        self.end()
+        # The kernel takes a dead namespace's interfaces away a moment later; until then it refuses connections.
+        until(lambda: not self.plugged_in(), f"the cable of {self.name} to go")
+
+    def end(self) -> None:
+        """The same, without waiting for its network to go."""
         if self._process:
             _end(self._process)
             self._process = None
@@ -202,6 +213,7 @@ class Hosts:
         self.started: dict[str, Host] = {}
         self._switch: subprocess.Popen[str] | None = None
         self._subnet = ""
+        self.interface = ("", "")
         self._numbers = itertools.count(2)
         self._key = folder / "id_ed25519"
 
@@ -222,7 +234,7 @@ class Hosts:
         twice, so two test processes never take the same subnet."""
         script = "ip link add bridge type bridge; ip link set bridge up; exec sleep infinity"
         self._switch = _holder("--net", script=script, log=self.folder / "switch.log")
-        _until(lambda: self._in_switch("ip", "link", "show", "bridge"), "a bridge")
+        until(lambda: self._in_switch("ip", "link", "show", "bridge"), "a bridge")
         for number in range(256):
             with contextlib.suppress(OSError):
                 _ip("link", "add", f"gpufleet{number}", "type", "veth", "peer", "machine", "netns", self._switch_pid)
@@ -233,6 +245,7 @@ class Hosts:
         assert self._in_switch("ip", "link", "set", "machine", "master", "bridge", "up")
         _ip("address", "add", f"{self._subnet}.1/24", "dev", f"gpufleet{number}")
         _ip("link", "set", f"gpufleet{number}", "up")
+        self.interface = next(each for each in interfaces() if each[0] == f"gpufleet{number}")
 
     @property
     def _switch_pid(self) -> str:
@@ -241,7 +254,7 @@ class Hosts:
 
     def _in_switch(self, *command: str) -> bool:
         entered = ["nsenter", f"--net=/proc/{self._switch_pid}/ns/net", *command]
-        return subprocess.run(entered, capture_output=True, timeout=10, check=False).returncode == 0
+        return subprocess.run(entered, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
     @property
     def machine_address(self) -> str:
@@ -293,9 +306,9 @@ class Hosts:
         try:
             self._cable(host)
             # Not by connecting: a packet sent too early is repeated only a second later.
-            _until(lambda: _listens(host.pid), f"an SSH server on {name}", host.folder / "console.log")
+            until(lambda: _listens(host.pid), f"an SSH server on {name}", host.folder / "console.log")
         except BaseException:
-            host.stop()
+            host.end()
             raise
         host.boot_seconds = time.monotonic() - began
         return host
@@ -314,13 +327,17 @@ class Hosts:
         (folder / "upper" / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
         (folder / "upper" / "etc" / "resolv.conf").write_text(f"nameserver {self.machine_address}\n")
         public = (ssh / "ssh_host_ed25519_key.pub").read_text().strip()
-        return Host(name, f"{self._subnet}.{next(self._numbers)}", folder, public)
+        number = next(self._numbers)
+        port = f"port{number}"
+        return Host(
+            name, f"{self._subnet}.{number}", folder, public, lambda: self._in_switch("ip", "link", "show", port)
+        )
 
     def _cable(self, host: Host) -> None:
         """A cable from the host to the bridge."""
         number = host.address.rpartition(".")[2]
         own = pathlib.Path("/proc/self/ns/net").readlink()
-        _until(lambda: pathlib.Path(f"/proc/{host.pid}/ns/net").readlink() != own, "a network namespace")
+        until(lambda: pathlib.Path(f"/proc/{host.pid}/ns/net").readlink() != own, "a network namespace")
         ends = ("netns", str(host.pid), "type", "veth", "peer", f"port{number}", "netns", self._switch_pid)
         _ip("link", "add", "eth0", *ends)
         assert self._in_switch("ip", "link", "set", f"port{number}", "master", "bridge", "up")
@@ -332,20 +349,29 @@ class Hosts:
     def close(self) -> None:
         """Ends all hosts and their network; a second time does nothing."""
         for host in self.started.values():
-            host.stop()
+            host.end()
         if self._switch:
             _end(self._switch)
             self._switch = None
             # The kernel takes a dead namespace's interfaces away a moment later.
-            name = f"gpufleet{self._subnet.rpartition('.')[2]}"
-            _until(lambda: not pathlib.Path(f"/sys/class/net/{name}").exists(), "the network to go")
+            until(lambda: self.interface not in interfaces(), "the network to go")
+
+
+def interfaces() -> set[tuple[str, str]]:
+    """Cables of all test processes, by name and by the number that the kernel never gives twice."""
+    found = set()
+    for link in pathlib.Path("/sys/class/net").glob("gpufleet*"):
+        # Others' may go meanwhile.
+        with contextlib.suppress(OSError):
+            found.add((link.name, (link / "ifindex").read_text().strip()))
+    return found
 
 
 def _key_pair(path: pathlib.Path) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)],
         stdin=subprocess.DEVNULL,
-        timeout=10,
+        timeout=PATIENCE,
         check=True,
     )
 
@@ -362,9 +388,10 @@ def _listens(pid: int) -> bool:
     return ":0016 00000000:0000 0A" in table
 
 
-def _until(true: Callable[[], bool], what: str, log: pathlib.Path | None = None) -> None:
-    ends = time.monotonic() + 10
+def until(true: Callable[[], bool], what: str, log: pathlib.Path | None = None) -> None:
+    """Waits for something that is to be true soon, on a busy machine too."""
+    ends = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > ends:
-            raise TimeoutError(f"waited ten seconds for {what}: {log.read_text()[-2000:] if log else ''}")
+            raise TimeoutError(f"waited {PATIENCE} seconds for {what}: {log.read_text()[-2000:] if log else ''}")
         time.sleep(0.01)

