@@ -18,7 +18,7 @@ from components.node_pool_fit import capacity as whole
 from fleet import elastic_packing
 from fleet.daemon_requests import daemon_requests, unreckoned
 from fleet.elastic_packing import Offer
-from fleet.packing import Amounts, Demand, slots
+from fleet.packing import Amounts, Demand, Fit, slots
 from fleet.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, shares
 from stacks import quantity
 from stacks.eks_rules import requests_of
@@ -66,11 +66,26 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
         limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
         unreckoned=unreckoned(settings),
-        fits=elastic_packing.fit(demands, offers, limits),
+        fits=_fit(demands, offers, args),
         whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
         labels=[each for each in held if each.label != SMOKE],
     )
+
+
+def _fit(demands: Sequence[Demand], offers: Sequence[Offer], args: KarpenterNodePoolArgs) -> Fit:
+    """Whether all fits at once. Of types that the table does not know, only that they are held to the limits too."""
+    found = elastic_packing.fit(demands, offers, _limits(args))
+    if found == "no" and args.gpu_counts is not None and not _asks_too_much(demands, args):
+        return "unknown"
+    return found
+
+
+def _asks_too_much(demands: Sequence[Demand], args: KarpenterNodePoolArgs) -> bool:
+    """Whether jobs alone ask for more of something than the limits admit, whatever else a node has."""
+    asked = [sum(demand.most * demand.asks[index] for demand in demands) for index in range(len(_NAMES))]
+    most = dict(zip(sorted(args.limits), _limits(args), strict=True))
+    return any(name in most and ask > most[name] for name, ask in zip(_NAMES, asked, strict=True))
 
 
 def limits_in_words(pool: KarpenterPool) -> str:

@@ -120,6 +120,28 @@ def test_limits_below_the_maxima_are_said(reckon: Reckon) -> None:
     assert reckon("gpu", edit, overcommit=True)[0].excess is None
 
 
+NEWER = ("", "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro", "families: [g99], gpuCounts: [1, 4]")
+
+
+@pytest.mark.parametrize(
+    ("limits", "fits"),
+    [
+        ("limits: {cpu: 80, gpus: 4}", "unknown"),
+        ("limits: {cpu: 80, gpus: 3}", "no"),
+        ("limits: {cpu: 19, gpus: 4}", "no"),
+        ("limits: {cpu: 80, memory: 79Gi, gpus: 4}", "no"),
+        ("limits: {gpus: 4, nodes: 1}", "unknown"),
+    ],
+)
+def test_types_that_are_newer_than_the_table_are_refused_for_their_limits_only(
+    reckon: Reckon, limits: str, fits: str
+) -> None:
+    """Forty jobs of a tenth of a GPU, half a core and 2Gi."""
+    gpu, read = reckon("gpu", NEWER, ("", GPU_LIMITS, limits))
+    assert gpu.fits == fits
+    assert ("gpu" in capacity.excesses(read)) is (fits == "no")
+
+
 def test_smoke_pods_are_in_the_way(reckon: Reckon) -> None:
     smoke = "    smokeWorkload: {pool: gpu, image: example.test/smoke:v1}\n  gpu-runners:projects:\n"
     gpu, _ = reckon("gpu", ("", "  gpu-runners:projects:\n", smoke))
