@@ -183,8 +183,8 @@ def _docker(dind: Mapping[str, Any]) -> Entry:
         group = str(variable.get("value"))
         if variable.get("name") == "DOCKER_GROUP_GID" and group.isdecimal() and group != "123":
             docker["groupId"] = int(group)
-    words = " ".join(str(word) for key in ("command", "args") for word in dind.get(key) or ())
-    root = re.search(r"--data-root[= ](/\S+)", words)
+    said = [words for key in ("command", "args") if isinstance(words := dind.get(key), list)]
+    root = re.search(r"--data-root[= ](/\S+)", " ".join(str(word) for words in said for word in words))
     if root and root[1] != "/home/runner/docker-data":
         docker["dataRoot"] = root[1]
     return docker

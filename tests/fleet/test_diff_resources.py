@@ -18,7 +18,7 @@ Build = Callable[[], object]
 
 
 def evaluated(build: Build) -> list[EvaluatedResource]:
-    return [_resource(resource, "key") for resource in recorded(build).resources]
+    return [_resource(resource, resource.inputs, "key") for resource in recorded(build).resources]
 
 
 def changes(before: Build, after: Build) -> list[ResourceChange]:
