@@ -111,3 +111,18 @@ def test_a_host_that_shows_another_key_is_not_touched(hosts: Hosts, tmp_path: pa
     assert "host w-1: " in ended.err
     assert "Host key verification failed" in ended.err
     assert not hosts.started["w-1"].path("/etc/kubernetes").exists()
+
+
+def test_a_user_who_may_not_use_sudo_is_told_of_by_host(hosts: Hosts, tmp_path: pathlib.Path) -> None:
+    """One host has a user of its own there, whom sudo asks for a password."""
+    made = runner(hosts, tmp_path, 1)
+    control, worker = made.args.nodes
+    ended = made.converge(nodes=[control, dataclasses.replace(worker, user=hosts.guest.user)])
+    assert ended.code == 1
+    assert "host w-1: " in ended.err
+    assert "sudo password" in ended.err.lower() or "a password is required" in ended.err
+    assert "host cp-1: " not in ended.err
+    assert not hosts.started["w-1"].path("/etc/kubernetes").exists()
+    # The same list with the login's own user goes on.
+    ended = made.converge(nodes=[control, worker])
+    assert ended.code == 0, ended.err

@@ -6,23 +6,18 @@ there is no API server. They run where `pulumi` and its command plugin are on PA
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+from tests import engine
 from tests.components.kubespray_runs import STAND_IN, local_node
 from tests.conftest import ROOT
 
-PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-command", "pulumi-resource-kubernetes")
-MISSING = [name for name in PLUGINS if shutil.which(name) is None]
+MISSING = engine.missing("command", "kubernetes")
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing"),
@@ -47,7 +42,6 @@ class Checkout:
         project = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
         project["runtime"] = {"name": "python", "options": {"toolchain": "pip", "virtualenv": sys.prefix}}
         (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-        (folder / "home").mkdir()
         self.pulumi("stack", "init", "mi300")
         self.encryption = yaml.safe_load((folder / "Pulumi.mi300.yaml").read_text())
         self.write(1)
@@ -81,41 +75,21 @@ class Checkout:
         }
 
     def pulumi(self, *arguments: str) -> str:
-        ended = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)],
-            env=os.environ
-            | {
-                "PULUMI_HOME": str(self.folder / "home"),
-                "PULUMI_BACKEND_URL": f"file://{self.folder / 'home'}",
-                "PULUMI_CONFIG_PASSPHRASE": "passphrase",
-                "PULUMI_SKIP_UPDATE_CHECK": "true",
-                "KUBECONFIG": os.devnull,
-            },
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        return engine.pulumi(self.folder, *arguments)
 
     def previewed(self) -> dict[str, str]:
         """What a preview would do to each resource on machines, by name, sameness left out."""
-        printed = self.pulumi("preview", "--json", *ON_MACHINES)
-        steps = json.loads(printed.partition("\n}")[0] + "\n}")["steps"]
-        commands = (step for step in steps if step["op"] != "same" and ":Command::" in step["urn"])
-        return {step["urn"].rpartition("::")[2]: step["op"] for step in commands}
+        found = engine.previewed(self.folder, *ON_MACHINES)
+        return {urn.rpartition("::")[2]: done for urn, done in found.items() if ":Command::" in urn}
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The cluster with two workers, made."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_COLOR", "1")
-        made = Checkout(tmp_path_factory.mktemp("project"))
-        made.write(2)
-        made.pulumi("up", "--yes", "--skip-preview", *ON_MACHINES)
-        yield made
+    made = Checkout(tmp_path_factory.mktemp("project"))
+    made.write(2)
+    made.pulumi("up", "--yes", "--skip-preview", *ON_MACHINES)
+    return made
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,21 @@ They run where `pulumi` and its command plugin are on PATH.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests import engine
 from tests.components.kubespray_runs import STAND_IN
 from tests.hosts.fixtures import host_layer, hosts
 from tests.hosts.namespaces import Hosts
 
 __all__ = ["host_layer", "hosts"]
 
-ROOT = pathlib.Path(__file__).parents[2]
-PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-command")
-MISSING = [name for name in PLUGINS if shutil.which(name) is None]
+MISSING = engine.missing("command")
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing"),
@@ -81,28 +77,11 @@ class Stack:
         runtime = {"name": "python", "options": {"virtualenv": sys.prefix}}
         (folder / "Pulumi.yaml").write_text(json.dumps({"name": "bare-metal", "runtime": runtime}))
         (folder / "__main__.py").write_text(PROGRAM)
-        (folder / "home").mkdir()
         self.pulumi("stack", "init", "test")
 
     def pulumi(self, *arguments: str, well: bool = True) -> str:
         (self.folder / "told.json").write_text(json.dumps(self.told))
-        ended = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)],
-            env=os.environ
-            | {
-                "PULUMI_HOME": str(self.folder / "home"),
-                "PULUMI_BACKEND_URL": f"file://{self.folder / 'home'}",
-                "PULUMI_CONFIG_PASSPHRASE": "passphrase",
-                "PULUMI_SKIP_UPDATE_CHECK": "true",
-                "PYTHONPATH": str(ROOT),
-            },
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert (ended.returncode == 0) == well, ended.stdout + ended.stderr
-        return ended.stdout + ended.stderr
+        return engine.pulumi(self.folder, *arguments, well=well)
 
     def up(self, **changes: Any) -> str:
         self.told |= changes
@@ -112,9 +91,10 @@ class Stack:
         """What a preview would do to each resource, by name, sameness left out."""
         before = dict(self.told)
         self.told |= changes
-        steps = json.loads(self.pulumi("preview", "--json").partition("\n}")[0] + "\n}")["steps"]
+        (self.folder / "told.json").write_text(json.dumps(self.told))
+        found = engine.previewed(self.folder)
         self.told = before
-        return {step["urn"].rpartition("::")[2]: step["op"] for step in steps if step["op"] != "same"}
+        return {urn.rpartition("::")[2]: done for urn, done in found.items()}
 
     def ran(self) -> list[tuple[str, str]]:
         """Which playbooks have run since the last time this was asked."""
@@ -129,10 +109,8 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_COLOR", "1")
-        yield Stack(tmp_path_factory.mktemp("stack"))
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    return Stack(tmp_path_factory.mktemp("stack"))
 
 
 def test_the_first_up_makes_the_cluster_in_one_run(stack: Stack) -> None:

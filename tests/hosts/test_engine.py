@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +12,11 @@ from typing import Any
 import pytest
 
 from components.nvidia_container_toolkit import TOOLKIT_PACKAGES
+from tests import engine
 from tests.hosts.namespaces import Host, Hosts
 from tests.hosts.package_repository import PackageRepository
 
-ROOT = pathlib.Path(__file__).parents[2]
-PROGRAMS = ("pulumi", "pulumi-language-python", "pulumi-resource-command")
-MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+MISSING = engine.missing("command")
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the real engine is not here: {', '.join(MISSING)} missing")
 
@@ -54,25 +49,7 @@ class Stack:
     given: dict[str, Any]
 
     def pulumi(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
-        environment = os.environ | {
-            "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
-            "PULUMI_CONFIG_PASSPHRASE": "passphrase",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "PULUMI_PYTHON_CMD": sys.executable,
-            "PYTHONPATH": str(ROOT),
-        }
-        environment.pop("SSH_AUTH_SOCK", None)
-        done = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert (done.returncode == 0) == check, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return engine.pulumi(self.folder, *arguments, stdin=stdin, well=check)
 
     def up(self, *, check: bool = True, **changes: Any) -> str:
         self.given |= changes
@@ -90,7 +67,7 @@ def stack(hosts: Hosts, repository: PackageRepository, tmp_path: pathlib.Path) -
 
     def make(*started: Host) -> Stack:
         folder = tmp_path / "project"
-        (folder / "state").mkdir(parents=True)
+        folder.mkdir()
         (folder / "Pulumi.yaml").write_text("name: hosts\nruntime: python\n")
         (folder / "__main__.py").write_text(PROGRAM)
         given = {
