@@ -66,7 +66,7 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
         limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
         unreckoned=unreckoned(settings),
-        fits=_fit(demands, offers, args),
+        fits=_fit(demands, offers, node_pool_args(name, settings.cluster)),
         whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
         labels=[each for each in held if each.label != SMOKE],
