@@ -181,8 +181,9 @@ class _Asking:
                 self._waiting.appendleft(host)
                 if self._askers > 1:
                     break
+                if alone:
+                    self._tries -= 1
                 # What has just ended takes a moment to make room.
-                self._tries -= alone
                 await asyncio.sleep(0.1)
         self._askers -= 1
 
