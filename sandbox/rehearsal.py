@@ -27,7 +27,7 @@ from sandbox.control_plane import ControlPlane
 from sandbox.errors import SandboxError
 from stacks.bare_metal_settings import ON_MACHINES
 from stacks.fault import PROJECT
-from stacks.kubespray_settings import SSH_KEY
+from stacks.settings import Settings
 from stacks.stack_file import read
 
 CHARTS = "GPUFLEET_CHARTS"
@@ -94,15 +94,16 @@ class Rehearsal:
         file = self._stack_file
         before: dict[str, Any] = yaml.safe_load(file.read_text()) if file.exists() else {}
         config = {**self.stack.file.foreign, **{f"{PROJECT}:{k}": v for k, v in self._values().items()}}
-        kept = {f"{PROJECT}:{key}": before["config"][f"{PROJECT}:{key}"] for key in self._secrets()}
+        keys = [f"{PROJECT}:{key}" for key in self._secrets() & self.secret_keys()]
+        kept = {key: before["config"][key] for key in keys}
         file.write_text(yaml.safe_dump({**before, "config": config | kept}, sort_keys=False))
 
     def _secrets(self) -> set[str]:
         return set(read(self._stack_file).secrets) if self._stack_file.exists() else set()
 
     def secret_keys(self) -> set[str]:
-        """Secrets that the rehearsed stack asks for: nobody logs in to machines."""
-        return {*self.stack.settings.secret_keys(), "kubeconfig"} - {SSH_KEY}
+        """Secrets that the rehearsed stack asks for: those of its projects, since nothing is done on machines."""
+        return {*Settings.secret_keys(self.stack.settings), "kubeconfig"}
 
     def _values(self) -> dict[str, Any]:
         values = dict(self.stack.file.values)

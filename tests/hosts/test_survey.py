@@ -297,6 +297,9 @@ def test_an_interrupt_ends_every_client(hosts: Hosts, host: Host, tmp_path: path
     program = tmp_path / "ask.py"
     program.write_text(
         textwrap.dedent(f"""
+            import signal
+            # Whoever runs the tests in the background has them ignore it, and what they start too.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             from components import SshHost, SshLogin
             from fleet.hosts import survey
             host = SshHost(name="node-1", address={host.address!r}, host_keys=[{host.host_key!r}])

@@ -37,6 +37,20 @@ def test_no_command_is_in_the_rehearsed_program(text: str, project: MakeProject,
     assert not [kind for kind in types if "command" in kind or "Kubespray" in kind or "Toolkit" in kind]
 
 
+def test_a_secret_that_no_setting_asks_for_any_more_is_not_kept(project: MakeProject, tmp_path: pathlib.Path) -> None:
+    """The program refuses one, and the rehearsal's own file is nobody's to mend."""
+    read = stack.read(project({"mi300": (ROOT / "Pulumi.mi300.yaml").read_text()}), "mi300")
+    rehearsal = Rehearsal(read, ControlPlane("mi300", tmp_path, Binaries(tmp_path)))
+    rehearsal.folder.mkdir()
+    asked, gone = f"{PROJECT}:{min(rehearsal.secret_keys())}", f"{PROJECT}:gone-privateKey"
+    secret = {"secure": "v1:encrypted"}
+    rehearsal._stack_file.write_text(yaml.safe_dump({"config": {asked: secret, gone: secret}}))
+    rehearsal._write_stack_file()
+    config = yaml.safe_load(rehearsal._stack_file.read_text())["config"]
+    assert config[asked] == secret
+    assert gone not in config
+
+
 def test_only_the_plugins_of_a_rehearsal_are_ended(tmp_path: pathlib.Path) -> None:
     sleep = shutil.which("sleep")
     assert sleep
