@@ -44,7 +44,6 @@ if typing.TYPE_CHECKING:
         Requirement,
         SecurityGroupTerm,
         SubnetTerm,
-        Taint,
     )
     from components.nvidia_container_toolkit import Advisory, NvidiaContainerToolkit, NvidiaContainerToolkitArgs
     from components.nvidia_device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
@@ -59,6 +58,7 @@ if typing.TYPE_CHECKING:
     )
     from components.runner_scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, Volume
     from components.ssh import SshHost, SshLogin
+    from components.taint import Taint
 
 __all__ = [
     "Advisory",
@@ -164,7 +164,6 @@ _MODULES = {
         "Requirement",
         "SecurityGroupTerm",
         "SubnetTerm",
-        "Taint",
     ),
     "components.nvidia_container_toolkit": ("Advisory", "NvidiaContainerToolkit", "NvidiaContainerToolkitArgs"),
     "components.nvidia_device_plugin": ("NvidiaDevicePlugin", "NvidiaDevicePluginArgs"),
@@ -179,6 +178,7 @@ _MODULES = {
     ),
     "components.runner_scale_set": ("Docker", "RunnerResources", "RunnerScaleSet", "RunnerScaleSetArgs", "Volume"),
     "components.ssh": ("SshHost", "SshLogin"),
+    "components.taint": ("Taint",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pulumi
 
-from components.node_pool_args import Taint
 from components.ssh import SshHost, SshLogin
+from components.taint import Taint
 
 KUBESPRAY_VERSION = "v2.31.0"
 KUBERNETES_VERSION = "1.35.4"

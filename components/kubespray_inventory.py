@@ -7,8 +7,8 @@ from typing import Any
 
 from components.kubespray_args import Calico, KubesprayClusterArgs, KubesprayNode, Mirrors, NvidiaRuntime
 from components.kubespray_steps import CONTROL_PLANE, ETCD, Desired, Node
-from components.node_pool_args import Taint
 from components.ssh import SshHost
+from components.taint import Taint
 
 API_PORT = 6443
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pulumi
 
 from components.gpu_sharing import TimeSlicing
+from components.taint import Taint
 
 NODE_POOL_API = "karpenter.sh/v1"
 NODE_CLASS_API = "karpenter.k8s.aws/v1"
@@ -21,7 +22,6 @@ Manifest = Any
 """A part of a manifest, as Kubernetes writes it."""
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 ConsolidationPolicy = Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"]
 DisruptionReason = Literal["Underutilized", "Empty", "Drifted"]
 AmiFamily = Literal["AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"]
@@ -84,18 +84,6 @@ class Requirement:
     """What it is compared with: any number for `In` and `NotIn`, one whole number for `Gt`, `Lt`, `Gte` and `Lte`."""
     min_values: int | None = None
     """How many different values have to remain to choose from, 1 to 50; keeps spot pools from narrowing to one type."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taint:
-    """What keeps pods off a node that do not tolerate it."""
-
-    key: str
-    """Key of the taint."""
-    effect: TaintEffect = "NoSchedule"
-    """What happens to pods that do not tolerate it."""
-    value: str | None = None
-    """Value of the taint, if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ from components.node_pool_args import (
     NodeClass,
     Operator,
     Requirement,
-    TaintEffect,
 )
 from components.node_pool_specs import ami_term, reservation, stated
+from components.taint import TaintEffect
 
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _QUALIFIED_NAME = re.compile(

@@ -15,9 +15,9 @@ from components.node_pool_args import (
     Manifest,
     NodeClass,
     Requirement,
-    Taint,
 )
 from components.node_pool_fit import gpu_counts
+from components.taint import Taint
 
 COMPARED = ("In", "Gt", "Lt", "Gte", "Lte")
 

@@ -153,6 +153,7 @@ def names() -> frozenset[str]:
     return frozenset(name for entry in matrix() for name in entry.names)
 
 
+@functools.cache
 def _meets(value: str, condition: str) -> bool:
     if not condition.startswith(("<", ">", "=", "!", "~")):
         return condition == "any" or value.casefold() == condition.casefold()

@@ -17,6 +17,8 @@ POSTPONED = frozenset(
         "pulumi.automation",
         "pulumi.dynamic",
         "pulumi.runtime._instrumentation",
+        # What answers calls of the engine, which a recording does not make.
+        "grpc.aio",
         # Manifests read from addresses, imported beside Helm's releases.
         "requests",
     }

@@ -16,10 +16,10 @@ from components.kubespray_args import (
     NvidiaRuntime,
 )
 from components.kubespray_inventory import SITE_LABEL
-from components.node_pool_args import Taint
 from components.nvidia_container_toolkit import NvidiaContainerToolkitArgs
 from components.nvidia_gpu_operator import NvidiaGpuOperatorArgs
 from components.ssh import SshHost, SshLogin
+from components.taint import Taint
 from stacks.bare_metal_settings import BareMetalCluster, BareMetalSettings, Node, NodePool
 from stacks.kubespray_settings import Jump, KubesprayCluster, RunOnBastion, Ssh
 from stacks.nvidia_settings import ContainerToolkit

@@ -21,9 +21,9 @@ from components.node_pool_args import (
     Requirement,
     SecurityGroupTerm,
     SubnetTerm,
-    Taint,
 )
 from components.node_pool_fit import gpu_counts, instance_types_of
+from components.taint import Taint
 from stacks.eks_settings import EksCluster
 from stacks.karpenter_settings import Instances, KarpenterPool, PoolLimits, Sharing
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from components.kubespray_args import KubesprayClusterArgs, KubesprayNode
-from components.node_pool_args import Taint
 from components.ssh import SshLogin
+from components.taint import Taint
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIk7lNY0JR6bWYx1rVQzHqfFRmQ8N8xJ0m1m2m3m4m5m"
 

@@ -14,7 +14,7 @@ from components.kubespray_args import Calico, KubesprayClusterArgs, Mirrors, Nvi
 from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS, cluster_variables, desired, server_url
 from components.kubespray_rules import violations
 from components.kubespray_steps import hosts
-from components.node_pool_args import Taint
+from components.taint import Taint
 from tests.bare_metal import DOCUMENT_000, changed, clusters, with_node
 from tests.conftest import Generated
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from components.kubespray_args import Calico, Kubespray, KubesprayClusterArgs, KubesprayRunner, NvidiaRuntime
 from components.kubespray_inventory import CLUSTER_ARGUMENTS, HOST_ARGUMENTS
 from components.kubespray_rules import site_findings, violations
-from components.node_pool_args import Taint
 from components.ssh import SshHost
+from components.taint import Taint
 from tests.bare_metal import DOCUMENT_000, LOGIN, changed, clusters, node, with_node
 
 WORKER = "mi300x-austin-1"
