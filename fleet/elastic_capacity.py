@@ -35,6 +35,8 @@ SMOKE = "the smoke workload"
 class Market:
     """What may be bought for a pool, and for whom."""
 
+    args: KarpenterNodePoolArgs
+    """The pool."""
     offers: Sequence[Offer]
     """Instance types that it may buy and of which its limits admit one."""
     demands: Sequence[Demand]
@@ -49,7 +51,7 @@ def market_of(settings: EksSettings, name: str) -> Market:
     types = [each for each in instance_types_of(args) if within_limits(each, args)]
     demands = list(_demands(settings, name, args, types))
     taken = daemon_requests(settings, name)
-    return Market([_offer(each, args, taken) for each in types], demands, _limits(args))
+    return Market(args, [_offer(each, args, taken) for each in types], demands, _limits(args))
 
 
 def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: bool = True) -> ElasticPoolCapacity:
@@ -66,25 +68,25 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
         limits=limits_in_words(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
         unreckoned=unreckoned(settings),
-        fits=_fit(demands, offers, node_pool_args(name, settings.cluster)),
+        fits=_fit(market),
         whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
         labels=[each for each in held if each.label != SMOKE],
     )
 
 
-def _fit(demands: Sequence[Demand], offers: Sequence[Offer], args: KarpenterNodePoolArgs) -> Fit:
+def _fit(market: Market) -> Fit:
     """Whether all fits at once. Of types that the table does not know, only that they are held to the limits too."""
-    found = elastic_packing.fit(demands, offers, _limits(args))
-    if found == "no" and args.gpu_counts is not None and not _asks_too_much(demands, args):
+    found = elastic_packing.fit(market.demands, market.offers, market.limits)
+    if found == "no" and market.args.gpu_counts is not None and not _asks_too_much(market):
         return "unknown"
     return found
 
 
-def _asks_too_much(demands: Sequence[Demand], args: KarpenterNodePoolArgs) -> bool:
+def _asks_too_much(market: Market) -> bool:
     """Whether jobs alone ask for more of something than the limits admit, whatever else a node has."""
-    asked = [sum(demand.most * demand.asks[index] for demand in demands) for index in range(len(_NAMES))]
-    most = dict(zip(sorted(args.limits), _limits(args), strict=True))
+    asked = [sum(demand.most * demand.asks[index] for demand in market.demands) for index in range(len(_NAMES))]
+    most = dict(zip(sorted(market.args.limits), market.limits, strict=True))
     return any(name in most and ask > most[name] for name, ask in zip(_NAMES, asked, strict=True))
 
 
