@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from components import NvidiaContainerToolkitArgs
 from tests.bare_metal import HOST_KEY
 from tests.conftest import Gpufleet, MakeProject, Outcome
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Host, Hosts
-from tests.hosts.test_nvidia_container_toolkit import DRIFT, NEWER, PINNED, Toolkit
+from tests.hosts.test_nvidia_container_toolkit import DRIFT, NEWER, PINNED, Toolkit, on_a_host
 
 STACK = """
 config:
@@ -115,19 +114,10 @@ def toolkit(
         Hosts(tmp_path_factory.mktemp("toolkit"), host_layer) as hosts,
         package_repository.served(toolkit_packages, hosts.machine_address) as repository,
     ):
-        host = hosts.start("gpu-1")
-        host.run("sh", "-ec", SOUND)
-        host.add_unit("docker")
-        host.add_gpus(vendor="0x10de", pci_class="0x030200", count=8, module="nvidia", render_gid=None)
-        args = NvidiaContainerToolkitArgs(
-            hosts=[host.ssh],
-            login=hosts.login,
-            nvkind=True,
-            repository=repository.url,
-            key_url=repository.key_url,
-            key_sha256=repository.key_sha256,
-        )
-        yield Toolkit(hosts, host, args)
+        made = on_a_host(hosts, repository)
+        made.host.run("sh", "-ec", SOUND)
+        made.host.add_gpus(vendor="0x10de", pci_class="0x030200", count=8, module="nvidia", render_gid=None)
+        yield made
 
 
 @pytest.fixture
