@@ -1,6 +1,6 @@
 # Everything that people and CI do with this repository. Python and make are all that has to be there.
 .DEFAULT_GOAL := help
-.PHONY: help up down test bench lock generate
+.PHONY: help up down check test bench lock generate wheel
 PYTHON ?= python3
 STACK ?= mi300
 VENV := .venv
@@ -15,15 +15,21 @@ up: $(INSTALLED)  ## run STACK (mi300) on this machine, with a sample of jobs
 down: $(INSTALLED)  ## end it
 	@$(VENV)/bin/gpufleet sandbox down $(STACK)
 
-test: $(INSTALLED)  ## run every test
-	@$(VENV)/bin/gpufleet sandbox build
-	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
+check: $(INSTALLED)  ## style, types, and every test that starts no process: under a minute
+	@$(VENV)/bin/python -m pytest -q -n auto --dist worksteal -m "not process and not slow"
+	@$(VENV)/bin/python -m pytest -q tests/test_style.py
+
+test: $(INSTALLED)  ## run every test; a test builds what it needs
+	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations=20
 
 bench: $(INSTALLED)  ## measure what should be fast, side by side
 	@$(VENV)/bin/python -m tests.bench
 
-generate: $(INSTALLED)  ## write generated files again: schemas, tables, golden plans
+generate: $(INSTALLED)  ## write generated files again: schemas, tables, outputs, pictures, golden plans
 	@ACCEPT=1 $(VENV)/bin/python -m pytest -q -m generated
+
+wheel: $(INSTALLED)  ## build the package for other projects into dist/
+	@$(VENV)/bin/python -m hatchling build -t wheel -d dist
 
 lock: $(INSTALLED)  ## pin every dependency again, with hashes
 	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -1,18 +1,13 @@
-"""The Pulumi program: the stack's settings, turned into components."""
+"""The Pulumi program of this repository."""
 
-import importlib
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-# `pulumi install` installs the dependencies, not this project; and a checkout imports its own modules, whatever
-# other checkout is installed.
-sys.path.insert(0, str(ROOT))
+# `pulumi install` installs the dependencies, not this project; and a checkout runs its own modules, whatever other
+# checkout is installed.
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "components"), str(ROOT / "stacks")]
 
-from stacks import load  # noqa: E402
+from gpufleet_stacks.program import run  # noqa: E402
 
-PROGRAMS = {"bareMetal": "stacks.conductor", "eks": "stacks.aws"}
-"""The module that builds each kind of cluster. Only one is imported: AWS's SDK takes its time."""
-
-settings = load.from_engine(ROOT)
-importlib.import_module(PROGRAMS[settings.cluster.kind]).build(settings)
+fleet = run()

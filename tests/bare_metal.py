@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import string
 from typing import Any
 
 from hypothesis import strategies as st
 
-from components.kubespray_args import KubesprayClusterArgs, KubesprayNode
-from components.ssh import SshLogin
-from components.taint import Taint
+from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
+from gpufleet.bare_metal.ssh import SshLogin
+from gpufleet.taint import Taint
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIk7lNY0JR6bWYx1rVQzHqfFRmQ8N8xJ0m1m2m3m4m5m"
 
 LOGIN = SshLogin(user="ci", private_key="-----BEGIN OPENSSH PRIVATE KEY-----\nnot a key\n")
+
+
+def host_key(name: str) -> str:
+    """A public host key of nobody's, another one for each name."""
+    prefix = base64.b64decode(HOST_KEY.split()[1])[:-32]
+    return f"ssh-ed25519 {base64.b64encode(prefix + hashlib.sha256(name.encode()).digest()).decode()}"
 
 
 def node(name: str, address: str, *roles: str, **further: Any) -> KubesprayNode:
@@ -22,7 +30,7 @@ def node(name: str, address: str, *roles: str, **further: Any) -> KubesprayNode:
         name=name,
         address=address,
         roles=roles or ("worker",),  # type: ignore[arg-type]
-        host_keys=[HOST_KEY],
+        host_keys=[host_key(name)],
         **further,
     )
 

@@ -15,6 +15,15 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
+PACKAGES = (ROOT / "components/gpufleet", ROOT / "stacks/gpufleet_stacks", ROOT / "tools/gpufleet_tools")
+"""The packages of this project."""
+
+PYTHONPATH = os.pathsep.join(str(folder) for folder in (*(package.parent for package in PACKAGES), ROOT))
+"""For processes of their own: this checkout's packages before installed ones, and its tests."""
+
+# It asserts for the tests that import it.
+pytest.register_assert_rewrite("tests.tools.diff.pull_requests")
+
 # The same code passes or fails the same way each time it is landed; elsewhere every run looks at other examples. How
 # long one takes says more of the machine than of the code.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
@@ -24,14 +33,36 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "people")
 TIERS = ("slow", "install")
 """Markers of tests that run where CI is set, or when they are asked for by name."""
 
+PROCESS_FOLDERS = ("tests/adoption", "tests/e2e", "tests/hosts", "tests/tools/sandbox")
+"""Folders all of whose tests start processes."""
+
+PROCESS_FIXTURES = {"built", "gpufleet", "karpenter_chart", "repository"}
+"""Fixtures that start processes."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the slow tiers on a developer's machine, and says how to have them."""
+    """Mark the tests that start processes, and leave out the slow tiers on a developer's machine."""
     asked = config.getoption("-m")
     for item in items:
+        inside = item.path.relative_to(ROOT).as_posix().startswith(PROCESS_FOLDERS)
+        if inside or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
         for tier in TIERS:
             if item.get_closest_marker(tier) and tier not in asked and not os.environ.get("CI"):
                 item.add_marker(pytest.mark.skip(reason=f"tier '{tier}': set CI=true, or run pytest -m {tier}"))
+
+
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test without the marker `process` starts none, so that `make check` stays fast."""
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("this test starts a process: mark it with pytest.mark.process")
+
+    # Elsewhere a session's own fixtures may start some on behalf of any test.
+    left_out = "not process" in request.config.getoption("-m")
+    if left_out and not request.node.get_closest_marker("process"):
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
 @pytest.fixture(autouse=True)

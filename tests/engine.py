@@ -8,8 +8,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 
-from tests.conftest import ROOT
+from tests.conftest import PYTHONPATH
 
 
 def missing(*providers: str) -> list[str]:
@@ -18,11 +19,27 @@ def missing(*providers: str) -> list[str]:
     return [program for program in programs if shutil.which(program) is None]
 
 
-def pulumi(folder: pathlib.Path, *arguments: str, stdin: str = "", well: bool = True) -> str:
+def pulumi(
+    folder: pathlib.Path,
+    *arguments: str,
+    stdin: str = "",
+    well: bool = True,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """What a command of Pulumi prints. Home, state and passphrase are the folder's own, and it has to end as expected.
 
     It runs the components of this checkout, reaches no cluster and asks no agent.
     """
+    given = isolated(folder) | OWN_PACKAGES | (environment or {})
+    return run(folder, *arguments, stdin=stdin, well=well, environment=given)
+
+
+OWN_PACKAGES = {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": PYTHONPATH}
+"""Environment of a program that runs with the packages of this very process."""
+
+
+def isolated(folder: pathlib.Path) -> dict[str, str]:
+    """The environment of a user with a state of their own, in the folder, and no cluster, agent or Python packages."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     environment = os.environ | {
@@ -30,15 +47,20 @@ def pulumi(folder: pathlib.Path, *arguments: str, stdin: str = "", well: bool = 
         "PULUMI_BACKEND_URL": f"file://{home}",
         "PULUMI_CONFIG_PASSPHRASE": "passphrase",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "PULUMI_PYTHON_CMD": sys.executable,
-        "PYTHONPATH": str(ROOT),
         "KUBECONFIG": os.devnull,
         "NO_COLOR": "1",
     }
-    environment.pop("SSH_AUTH_SOCK", None)
+    without = ("SSH_AUTH_SOCK", "PYTHONPATH", "VIRTUAL_ENV", "PULUMI_PYTHON_CMD")
+    return {key: value for key, value in environment.items() if key not in without}
+
+
+def run(
+    folder: pathlib.Path, *arguments: str, environment: Mapping[str, str], stdin: str = "", well: bool = True
+) -> str:
+    """What a command of Pulumi prints in that environment. It has to end as expected."""
     ended = subprocess.run(
         ["pulumi", *arguments, "--non-interactive", "--cwd", str(folder)],
-        env=environment,
+        env=dict(environment),
         input=stdin,
         capture_output=True,
         text=True,

@@ -19,7 +19,7 @@ import pulumi
 from pulumi import _types
 from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
-from fleet.plan import Plan, Unknown, revealed
+from gpufleet_tools.plan.plan import Plan, Unknown, revealed
 
 
 def wrong_inputs(plan: Plan) -> list[str]:
@@ -75,8 +75,8 @@ def _faults(value: Any, hint: Any, path: str) -> Iterator[str]:
         if value not in [each.value for each in hint]:
             yield f"{path}: {value!r} is none of {hint.__name__}"
     elif isinstance(hint, type) and issubclass(hint, pulumi.Resource):
-        # A component is told of a resource by its URN.
-        if not isinstance(value, Mapping) or "urn" not in value:
+        # In a plan, a resource is its URN.
+        if not isinstance(value, str) or not value.startswith("urn:pulumi:"):
             yield f"{path}: {value!r} is no {hint.__name__}"
     elif isinstance(hint, type) and _types.is_input_type(hint):
         yield from _object_faults(value, hint, path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from components import (
+from gpufleet import Taint
+from gpufleet.aws import (
     AmiTerm,
     CapacityReservationTerm,
     Disruption,
@@ -16,11 +17,10 @@ from components import (
     Requirement,
     SecurityGroupTerm,
     SubnetTerm,
-    Taint,
-    TimeSlicing,
 )
-from components.node_pool_args import NODE_CLASS_API, NODE_OVERLAY_API, NODE_POOL_API
-from components.node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec, overlay_name
+from gpufleet.aws.karpenter._node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec, overlay_name
+from gpufleet.aws.karpenter.node_pool_args import NODE_CLASS_API, NODE_OVERLAY_API, NODE_POOL_API
+from gpufleet.nvidia import TimeSlicing
 
 AWS = "karpenter.k8s.aws"
 DISCOVERY = {"karpenter.sh/discovery": "cluster"}
@@ -245,7 +245,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "taint with an empty value": (changed(taints=[Taint(key="a", value="")]), "value ''", "should match"),
     "startup taint's effect": (
         changed(startup_taints=[Taint(key="a", effect="noschedule")]),  # type: ignore[arg-type]
-        "startup taint 'a': effect 'noschedule'",
+        "startup_taints[0].effect: effect 'noschedule'",
         "Unsupported value",
     ),
     "weight 0": (changed(weight=0), "weight: 0", "greater than or equal to 1"),
@@ -278,8 +278,8 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "grace in days": (changed(termination_grace_period="1d"), "'1d'", "should match"),
     "expiry in days": (changed(expire_after="30d"), "'30d'", "should match"),
     "expiry without unit": (changed(expire_after="720"), "'720'", "should match"),
-    "no image": (changed(class_ami_terms=[]), "AMI terms: 0", "at least 1 items"),
-    "31 images": (changed(class_ami_terms=[IMAGE] * 31, class_ami_family="AL2023"), "AMI terms: 31", "at most 30"),
+    "no image": (changed(class_ami_terms=[]), "ami_terms: 0", "at least 1 items"),
+    "31 images": (changed(class_ami_terms=[IMAGE] * 31, class_ami_family="AL2023"), "ami_terms: 31", "at most 30"),
     "alias beside another term": (
         changed(class_ami_terms=[ALIAS, IMAGE]),
         "alias al2023@v20250501 beside 1 other",
@@ -341,11 +341,11 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "alias of another family": (
         changed(class_ami_family="Bottlerocket"),
-        "AMI family: 'Bottlerocket'",
+        "ami_family: 'Bottlerocket'",
         "must be 'AL2023' or",
     ),
-    "family": (changed(class_ami_family="Ubuntu"), "AMI family: 'Ubuntu'", "Unsupported value"),
-    "neither alias nor family": (changed(class_ami_terms=[IMAGE]), "AMI family: none", "must specify amiFamily"),
+    "family": (changed(class_ami_family="Ubuntu"), "ami_family: 'Ubuntu'", "Unsupported value"),
+    "neither alias nor family": (changed(class_ami_terms=[IMAGE]), "ami_family: is missing", "must specify amiFamily"),
     "role and instance profile": (
         changed(class_instance_profile="nodes"),
         "role and instance profile; exactly one",
@@ -355,10 +355,10 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "an empty role": (changed(class_role=""), "role: empty", "role cannot be empty"),
     "an empty instance profile": (
         changed(class_role=None, class_instance_profile=""),
-        "instance profile: empty",
+        "instance_profile: empty",
         "instanceProfile cannot be empty",
     ),
-    "no subnet": (changed(class_subnet_terms=[]), "subnet terms: 0", "cannot be empty"),
+    "no subnet": (changed(class_subnet_terms=[]), "subnet_terms: 0", "cannot be empty"),
     "subnet by nothing": (changed(class_subnet_terms=[SubnetTerm()]), "a term with nothing", "expected at least one"),
     "subnet by id and tags": (
         changed(class_subnet_terms=[SubnetTerm(id="subnet-01", tags=DISCOVERY)]),
@@ -367,8 +367,8 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "subnet's id": (changed(class_subnet_terms=[SubnetTerm(id="net-01")]), "id 'net-01'", "should match"),
     "subnet by an empty tag": (changed(class_subnet_terms=[SubnetTerm(tags={"a": ""})]), "empty key", "empty tag"),
-    "31 subnets": (changed(class_subnet_terms=[SubnetTerm(tags=DISCOVERY)] * 31), "subnet terms: 31", "at most 30"),
-    "no security group": (changed(class_security_group_terms=[]), "group terms: 0", "cannot be empty"),
+    "31 subnets": (changed(class_subnet_terms=[SubnetTerm(tags=DISCOVERY)] * 31), "subnet_terms: 31", "at most 30"),
+    "no security group": (changed(class_security_group_terms=[]), "group_terms: 0", "cannot be empty"),
     "security group by nothing": (
         changed(class_security_group_terms=[SecurityGroupTerm()]),
         "a term with nothing",
@@ -424,10 +424,10 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "volume of a fraction": (changed(class_root_volume_size="1.5Ti"), "'1.5Ti'", "should match"),
     "volume too large": (changed(class_root_volume_size="65T"), "'65T'", "should match"),
     "volume of nothing": (changed(class_root_volume_size="0Gi"), "'0Gi'", "should match"),
-    "hop limit 0": (changed(class_metadata_hop_limit=0), "hop limit: 0", "greater than or equal to 1"),
-    "hop limit 65": (changed(class_metadata_hop_limit=65), "hop limit: 65", "less than or equal to 64"),
+    "hop limit 0": (changed(class_metadata_hop_limit=0), "hop_limit: 0", "greater than or equal to 1"),
+    "hop limit 65": (changed(class_metadata_hop_limit=65), "hop_limit: 65", "less than or equal to 64"),
     "instance store": (changed(class_instance_store_policy="RAID1"), "'RAID1'", "Unsupported value"),
-    "tag without key": (changed(class_tags={"": "a"}), "tags: ''", "empty tag keys"),
+    "tag without key": (changed(class_tags={"": "a"}), "tags['']: ''", "empty tag keys"),
     "tag of EKS": (changed(class_tags={"eks:eks-cluster-name": "a"}), "eks:eks-cluster-name", "restricted tag"),
     "tag of the cluster": (changed(class_tags={"kubernetes.io/cluster/a": "owned"}), "cluster/a", "restricted tag"),
     "tag of the pool": (changed(class_tags={"karpenter.sh/nodepool": "a"}), "nodepool", "restricted tag"),
@@ -486,11 +486,11 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
         changed(class_subnet_terms=[SubnetTerm(tags=DISCOVERY), SubnetTerm(id="subnet-01", tags=DISCOVERY)]),
         "a term with id and tags",
     ),
-    "a volume without a number": (changed(class_root_volume_size="Ti"), "root volume: 'Ti'"),
+    "a volume without a number": (changed(class_root_volume_size="Ti"), "root_volume_size: 'Ti'"),
     "GPUs without grace": (gpu(termination_grace_period=None), "set it to the longest job"),
     "GPUs without limit": (gpu(limits={"cpu": "80"}), "no nvidia.com/gpu"),
     "fewer GPUs than a node has": (gpu(limits={"nvidia.com/gpu": "9"}), "offers 10 as shared"),
-    "GPU counts below one": (gpu(gpu_counts=[0]), "GPU counts: 0"),
+    "GPU counts below one": (gpu(gpu_counts=[0]), "gpu_counts[0]: 0"),
     "a GPU count without overlay": (
         gpu(gpu_counts=[1], requirements=[isin(f"{AWS}/instance-gpu-count", "1", "4")]),
         "requirements ask for 4 too",
@@ -542,7 +542,7 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
         changed(requirements=[isin("karpenter.sh/capacity-type", "reserved"), isin(f"{AWS}/instance-category", "m")]),
         "would with karpenter.sh/capacity-type",
     ),
-    "a zone that is a region": (changed(zones=["eu-central-1"]), "zones: 'eu-central-1' is no zone"),
+    "a zone that is a region": (changed(zones=["eu-central-1"]), "zones[0]: 'eu-central-1' is no zone"),
     "a family that is in other zones": (
         gpu(zones=["af-south-1a"], requirements=[isin(f"{AWS}/instance-family", "g4dn")]),
         "g4dn is offered in none of them, but in af-south-1b, af-south-1c;",

@@ -8,8 +8,8 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes import Provider
 
-from fleet.plan import Plan, Release, Resource
-from fleet.recorder import record_program
+from gpufleet_tools.plan.plan import Plan, Release, Resource
+from gpufleet_tools.plan.recorder import record_program
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 """A host's public key that no host has: GitHub's own, which everybody has."""

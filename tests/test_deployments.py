@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import deployment_settings, stack
-from fleet.deployment_settings import PLACEHOLDER, DeploymentSettingsError
-from stacks.stack_file import stack_files
+from gpufleet_stacks.settings.stack_file import stack_files
+from gpufleet_tools import deployments as deployment_settings
+from gpufleet_tools.deployments import PLACEHOLDER, DeploymentSettingsError
+from gpufleet_tools.plan import stack
 from tests.conftest import ROOT, Gpufleet
 
 FILES = sorted(ROOT.glob("Pulumi.*.deploy.yaml"))

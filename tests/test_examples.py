@@ -8,8 +8,9 @@ import re
 
 import pytest
 
-from fleet import actionlint, pins
-from sandbox import actionlint as build
+from gpufleet_tools.check import pins
+from gpufleet_tools.sandbox.build import actionlint as build
+from gpufleet_tools.workflows import actionlint
 from tests.conftest import ROOT, Gpufleet
 
 WORKFLOWS = sorted((ROOT / "examples/workflows").glob("*.yml"))

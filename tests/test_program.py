@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import stack
+from gpufleet_tools.plan import stack
+from tests.conftest import PYTHONPATH, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.process
 
 STACK = "mi300"
 
@@ -27,7 +28,7 @@ SECRET_KEYS = ("gpu-runners:gpu-test-cluster-privateKey", "gpu-runners:ssh-priva
 
 HOST = '''
 """What pulumi-language-python-exec does with a program, with a monitor that only counts."""
-import asyncio, json, runpy, sys
+import asyncio, json, os, runpy, sys
 
 program, *packages = sys.argv[1:]
 sys.path += packages
@@ -63,6 +64,7 @@ async def run(answers):
             stack="mi300",
             dry_run=True,
             organization="organization",
+            root_directory=os.environ["ROOT"],
             callbacks=None,
         )
     )
@@ -72,7 +74,7 @@ async def run(answers):
 answers = Mocks()
 asyncio.run(run(answers))
 files = {name: module.__file__ for name, module in sys.modules.items() if getattr(module, "__file__", None)}
-ours = ("components", "stacks", "fleet", "sandbox", "tests")
+ours = ("gpufleet", "gpufleet_stacks", "gpufleet_tools", "tests")
 modules = {name: file for name, file in files.items() if name.split(".")[0] in ours}
 print(json.dumps({"modules": modules, "types": sorted(answers.types)}))
 '''
@@ -108,7 +110,7 @@ def run(command: Sequence[str | pathlib.Path], folder: pathlib.Path) -> dict[str
     done = subprocess.run(
         [*map(str, command[:2]), str(host), str(main), *map(str, command[2:])],
         cwd=main.parent,
-        env=environment | engine_configuration(),
+        env=environment | engine_configuration() | {"ROOT": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -125,7 +127,12 @@ def packages() -> list[str]:
 
 def assert_runs_from(folder: pathlib.Path, report: dict[str, Any]) -> None:
     modules = report["modules"]
-    assert {"components", "components.runner_scale_set", "stacks.settings", "stacks.conductor"} <= modules.keys()
+    assert {
+        "gpufleet",
+        "gpufleet.arc.scale_set",
+        "gpufleet_stacks.settings.models.settings",
+        "gpufleet_stacks.bare_metal",
+    } <= modules.keys()
     assert all(pathlib.Path(file).is_relative_to(folder) for file in modules.values()), modules
     assert report["types"] == sorted(resource.type for resource in stack.read(ROOT, STACK).plan().resources)
 
@@ -142,8 +149,8 @@ def test_its_modules_are_its_own_whatever_is_installed(checkout: pathlib.Path) -
 
 def test_without_the_program_nothing_of_ours_is_found(checkout: pathlib.Path) -> None:
     """Or else the first test would prove nothing."""
-    (checkout / "stacks" / "__main__.py").write_text("import components\n")
-    with pytest.raises(AssertionError, match="No module named 'components'"):
+    (checkout / "stacks" / "__main__.py").write_text("import gpufleet\n")
+    with pytest.raises(AssertionError, match="No module named 'gpufleet'"):
         run([sys.executable, "-IS", *packages()], checkout)
 
 
@@ -165,7 +172,7 @@ COMPOSED = """
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components import ControllerReference, ProjectReference, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs
+from gpufleet.arc import ControllerReference, ProjectReference, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs
 
 cluster = kubernetes.Provider("somebody-elses", context="theirs")
 opts = pulumi.ResourceOptions(providers=[cluster])
@@ -189,13 +196,14 @@ pulumi.export("label", runners.label)
 
 RECORD = """
 import json, pathlib, sys
-from fleet.recorder import record
+from gpufleet_tools.plan.recorder import record
 
+recorders = set(sys.modules)
 plan = record(pathlib.Path.cwd(), "theirs", {}, secrets={})
 print(json.dumps({
     "resources": [[each.type, each.name] for each in plan.resources],
     "exports": plan.exports,
-    "stacks": sorted(name for name in sys.modules if name.split(".")[0] == "stacks"),
+    "stacks": sorted(name for name in set(sys.modules) - recorders if name.split(".")[0] == "gpufleet_stacks"),
 }))
 """
 
@@ -207,7 +215,7 @@ def test_a_program_elsewhere_composes_a_scale_set_alone(tmp_path: pathlib.Path) 
     done = subprocess.run(
         [sys.executable, "-c", RECORD],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         timeout=60,

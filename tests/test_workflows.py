@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import actionlint, pins
-from fleet.arguments import parser
-from sandbox import actionlint as build
+from gpufleet_tools.arguments import parser
+from gpufleet_tools.check import pins
+from gpufleet_tools.sandbox.build import actionlint as build
+from gpufleet_tools.workflows import actionlint
 from tests.conftest import ROOT
 
 Workflow = dict[str, Any]
@@ -30,6 +31,8 @@ FORK = "github.event.pull_request.head.repo.full_name == github.repository"
 WRITES = {
     ("comment", "pull-requests"),
     ("lint", "security-events"),
+    ("propose", "contents"),
+    ("propose", "pull-requests"),
     *((job, "id-token") for job in ("pulumi", "dev", "mi300", "preview-dev", "preview-mi300")),
 }
 """Jobs that may write, and what."""
@@ -42,7 +45,7 @@ def read(path: pathlib.Path) -> Workflow:
     return content
 
 
-def faults(workflow: Workflow) -> Iterator[str]:
+def problems(workflow: Workflow) -> Iterator[str]:
     """What is unsafe in a workflow."""
     events = workflow["on"] if isinstance(workflow["on"], dict) else {workflow["on"]: None}
     yield from (f"runs on {event}" for event in events if event in ("pull_request_target", "workflow_run"))
@@ -50,7 +53,7 @@ def faults(workflow: Workflow) -> Iterator[str]:
     if top not in ({}, {"contents": "read"}):
         yield "a job that says nothing of permissions has more than reading"
     for name, job in workflow["jobs"].items():
-        yield from (f"{name}: {fault}" for fault in job_faults(name, job, "pull_request" in events))
+        yield from (f"{name}: {problem}" for problem in job_faults(name, job, "pull_request" in events))
 
 
 def job_faults(name: str, job: Workflow, on_pull_request: bool) -> Iterator[str]:
@@ -75,13 +78,13 @@ def job_faults(name: str, job: Workflow, on_pull_request: bool) -> Iterator[str]
         if "${{" in step.get("run", ""):
             yield "lets an expression write the script"
     runs = any("run" in step or step.get("uses", "").startswith("actions/checkout@") for step in job["steps"])
-    if "pull-requests" in granted and runs:
+    if "pull-requests" in granted and runs and on_pull_request:
         yield "runs code with a token that comments"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_nothing_is_unsafe(path: pathlib.Path) -> None:
-    assert list(faults(read(path))) == []
+    assert list(problems(read(path))) == []
 
 
 def job(name: str, **fields: Any) -> Callable[[Workflow], None]:
@@ -153,11 +156,11 @@ UNSAFE = {
 }
 
 
-@pytest.mark.parametrize(("change", "fault"), UNSAFE.values(), ids=UNSAFE)
-def test_what_is_unsafe_is_seen(change: Callable[[Workflow], None], fault: str) -> None:
+@pytest.mark.parametrize(("change", "problem"), UNSAFE.values(), ids=UNSAFE)
+def test_what_is_unsafe_is_seen(change: Callable[[Workflow], None], problem: str) -> None:
     workflow = copy.deepcopy(read(FOLDER / "pull-request.yml"))
     change(workflow)
-    assert [said for said in faults(workflow) if said.startswith(fault)]
+    assert [said for said in problems(workflow) if said.startswith(problem)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -172,6 +175,7 @@ def test_an_action_is_of_one_version_everywhere() -> None:
     assert len(used) == len({name for name, _ in used})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_actionlint_has_nothing_to_say(path: pathlib.Path) -> None:
     try:
@@ -197,7 +201,7 @@ def commands() -> list[list[str]]:
 
 def test_the_command_knows_what_it_is_asked() -> None:
     asked = [parser().parse_args(command).command for command in commands()]
-    assert sorted(asked) == ["check", "diff", "lint-workflows"]
+    assert sorted(asked) == ["check", "diff", "lint-workflows", "pins"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -227,3 +231,11 @@ def test_the_engine_is_as_new_as_the_sdk() -> None:
         if each.get("uses", "").startswith("pulumi/actions@")
     ]
     assert version == pins.versions(ROOT / "pyproject.toml")["pulumi"]
+
+
+def test_what_writes_a_branch_runs_none_of_its_code() -> None:
+    """The job that may push gets a patch, and neither installs nor runs what is checked out."""
+    propose = read(FOLDER / "runner-releases.yml")["jobs"]["propose"]
+    assert [step["uses"].partition("@")[0] for step in propose["steps"] if "uses" in step] == ["actions/checkout"]
+    (script,) = [step["run"] for step in propose["steps"] if "run" in step]
+    assert {line.split()[0] for line in script.splitlines() if line} == {"base64", "git", "#", "gh"}

@@ -1,12 +1,5 @@
-"""The project's own program for another folder of stack files: Pulumi wants a program within its project's folder."""
+"""Runners on NVIDIA A10, as the stack file describes them."""
 
-import pathlib
-import sys
+from gpufleet_stacks.program import run
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from stacks import conductor, load  # noqa: E402
-
-settings = load.from_engine(HERE)
-conductor.build(settings)
+fleet = run()

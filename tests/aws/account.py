@@ -20,7 +20,7 @@ from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 from moto import mock_aws
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.api_calls import ApiCall, api_calls
 from tests.aws.references import Reference, replaced
 from tests.aws.resource_type import REGION

@@ -16,7 +16,7 @@ import regex
 from botocore.model import OperationModel, Shape
 from botocore.validate import ParamValidator
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.forms import Form, form_of_shape
 from tests.aws.references import replaced
 from tests.aws.resource_type import Part
@@ -41,27 +41,27 @@ class ApiCall:
 def api_calls(plan: Plan) -> tuple[list[ApiCall], list[str]]:
     """Every call for the plan's AWS resources, in an order in which each finds what it refers to; and inputs that have
     no place in any."""
-    faults: list[str] = []
+    problems: list[str] = []
     calls = [
         ApiCall(said.resource.name, said.resource.type, said.part.of, said.content)
         for resource in in_order(plan)
         if resource.type in TYPES
-        for said in parts_of(resource, TYPES[resource.type].calls, _form, faults)
+        for said in parts_of(resource, TYPES[resource.type].calls, _form, problems)
     ]
-    return calls, faults
+    return calls, problems
 
 
 def refused_by_api(plan: Plan) -> list[str]:
     """What botocore's models do not allow, by resource and operation."""
-    calls, faults = api_calls(plan)
+    calls, problems = api_calls(plan)
     value = value_of(plan)
     for call in calls:
         shape = operation(call.operation).input_shape
         parameters = replaced(call.parameters, value)
         report = ParamValidator().validate(parameters, shape).generate_report()
         found = [*filter(None, report.splitlines()), *beyond(parameters, shape)]
-        faults += [f"{call.name}: {call.operation}: {each}" for each in found]
-    return faults
+        problems += [f"{call.name}: {call.operation}: {each}" for each in found]
+    return problems
 
 
 def beyond(value: Any, shape: Shape, path: str = "input") -> Iterator[str]:

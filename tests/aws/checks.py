@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from fleet.plan import Plan, revealed
+from gpufleet_tools.plan.plan import Plan, revealed
 from tests.aws.account import SERVICES, refused_by_account
 from tests.aws.api_calls import refused_by_api
 from tests.aws.cloudformation import refused_by_cloudformation
+from tests.aws.packets import blocked
 from tests.aws.references import kind_of, references
 from tests.aws.resource_types import TYPES
 from tests.aws.rules import broken_rules
@@ -23,8 +24,10 @@ CHECKS: dict[str, Callable[[Plan], list[str]]] = {
     "rules": broken_rules,
     "verdicts": wrong_verdicts,
     "account": refused_by_account,
+    "packets": blocked,
 }
-"""Pulumi's type hints, botocore's models, cfn-lint, rules of ours, the evaluator of policies, and moto."""
+"""Pulumi's type hints, botocore's models, cfn-lint, rules of ours, the evaluator of policies, moto, and packets that
+security groups let through."""
 
 
 def finders(plan: Plan, kind: str, name: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from cfnlint.match import Match
 from cfnlint.rules import RulesCollection
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from fleet.plan import Plan, Resource
+from gpufleet_tools.plan.plan import Plan, Resource
 from tests.aws.forms import Form, form_of_schema
 from tests.aws.references import REFERENCE, Reference, kind_of, referred
 from tests.aws.resource_type import REGION, Part
@@ -36,8 +36,8 @@ EXCEPTIONS = {
 
 def refused_by_cloudformation(plan: Plan) -> list[str]:
     """What cfn-lint finds, by resource and rule, and inputs that have no place in a template."""
-    made, faults = template(plan)
-    return faults + [
+    made, problems = template(plan)
+    return problems + [
         f"{match.path[1] if len(match.path) > 1 else ''}: {match.rule.id}: {match.message}"
         for match in findings(made)
         if match.rule.id not in EXCEPTIONS
@@ -52,24 +52,24 @@ def findings(made: Mapping[str, Any]) -> list[Match]:
 
 def template(plan: Plan) -> tuple[dict[str, Any], list[str]]:
     """The template of all AWS resources of the plan, and inputs that have no place in it."""
-    faults: list[str] = []
+    problems: list[str] = []
     resources: dict[str, Any] = {}
     for resource in in_order(plan):
         if resource.type not in TYPES:
             continue
-        for index, said in enumerate(parts_of(resource, TYPES[resource.type].template, _form, faults)):
+        for index, said in enumerate(parts_of(resource, TYPES[resource.type].template, _form, problems)):
             other = _other(said, plan)
             name = logical(other) if other else logical(resource) + (str(index) if index else "")
             into = resources.setdefault(name, {"Type": said.part.of, "Properties": {}})
             if into["Type"] != said.part.of:
-                faults.append(f"{resource.name}: {name} is {into['Type']} and not {said.part.of}")
+                problems.append(f"{resource.name}: {name} is {into['Type']} and not {said.part.of}")
             merge(into["Properties"], said.content)
     referring = _referring(plan)
     made = {
         name: {"Type": each["Type"], "Properties": with_functions(each["Properties"], referring)}
         for name, each in resources.items()
     }
-    return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": made}, faults
+    return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": made}, problems
 
 
 def logical(resource: Resource) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.programs import PROGRAMS
 from tests.aws.references import recorded_with_references
 

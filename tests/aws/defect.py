@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.references import kind_of
 
 Change = Callable[[dict[str, Any]], None]

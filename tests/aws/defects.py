@@ -27,8 +27,8 @@ OF_COMPONENTS = [
         "the nodes' role for the cluster",
         "Cluster",
         "ci",
-        given("serviceRole.id", "<<Role.ci-node-role:id>>"),
-        ("verdicts",),
+        given("serviceRole", "<<Role.ci-node-role:id>>"),
+        ("SDK", "verdicts"),
     ),
     Defect("an argument that there is not", "Cluster", "ci", given("authMode", "API"), ("SDK",)),
     Defect("a mode of access that there is not", "Cluster", "ci", given("authenticationMode", "APII"), ("SDK",)),
@@ -40,7 +40,14 @@ OF_COMPONENTS = [
         given("podIdentityAssociations.0.roleArn", "<<Role.ci-node-role:arn>>"),
         ("verdicts",),
     ),
-    Defect("no tag to be found by", "SecurityGroup", "ci-nodes", lacking("tags"), ("rules",)),
+    Defect("no tag to be found by", "SecurityGroup", "ci-nodes", lacking("tags"), ("rules", "packets")),
+    Defect(
+        "system nodes in the control plane's group",
+        "LaunchTemplate",
+        "ci-system-nodes",
+        given("vpcSecurityGroupIds", ["<<SecurityGroup.ci-control-plane:id>>"]),
+        ("packets",),
+    ),
     Defect("no way out", "Route", "network-private-eu-west-1b-route", None, ("account",)),
 ]
 """What is injected into the program of components: the checks look there too."""

@@ -60,17 +60,43 @@ NETWORK_DEFECTS = [
     ),
     Defect("a port beyond the last", "SecurityGroupEgressRule", "nodes", given("toPort", 70000), ("rules",)),
     Defect(
+        "system nodes in the control plane's group",
+        "LaunchTemplate",
+        "system",
+        given("vpcSecurityGroupIds", ["<<SecurityGroup.control-plane:id>>"]),
+        ("packets",),
+    ),
+    Defect("no way to the API server from the VPC", "SecurityGroupIngressRule", "from-vpc", None, ("packets",)),
+    Defect("no way to kubelets", "SecurityGroupIngressRule", "to-nodes", None, ("packets",)),
+    Defect("webhooks out of reach", "SecurityGroupEgressRule", "to-nodes", given("fromPort", 10000), ("packets",)),
+    Defect("names that nobody resolves", "SecurityGroupEgressRule", "nodes-udp", None, ("packets",)),
+    Defect(
+        "kubelets open to the VPC",
+        "SecurityGroupIngressRule",
+        "from-vpc",
+        given("securityGroupId", _GROUP),
+        ("packets",),
+    ),
+    Defect(
         "a protocol that there is not",
         "SecurityGroupEgressRule",
         "nodes",
         given("ipProtocol", "tpc"),
-        ("CloudFormation",),
+        ("CloudFormation", "packets"),
     ),
     Defect(
-        "a rule without a peer", "SecurityGroupEgressRule", "nodes", lacking("cidrIpv4"), ("CloudFormation", "rules")
+        "a rule without a peer",
+        "SecurityGroupEgressRule",
+        "nodes",
+        lacking("cidrIpv4"),
+        ("CloudFormation", "rules", "packets"),
     ),
     Defect(
-        "everything open to everybody", "SecurityGroup", "endpoints", given("ingress.0.cidrBlocks", ["0.0.0.0/0"]), ()
+        "everything open to everybody",
+        "SecurityGroup",
+        "endpoints",
+        given("ingress.0.cidrBlocks", ["0.0.0.0/0"]),
+        ("packets",),
     ),
     Defect("a service that there is not", "VpcEndpoint", "ecr", written("serviceName", "ecr.api", "ecr.app"), ()),
     Defect(
@@ -80,7 +106,7 @@ NETWORK_DEFECTS = [
         given("vpcEndpointType", "interface"),
         ("API", "CloudFormation"),
     ),
-    Defect("a tag that nobody looks for", "Tag", "discovery", given("value", "other"), ("rules",)),
+    Defect("a tag that nobody looks for", "Tag", "discovery", given("value", "other"), ("rules", "packets")),
     Defect(
         "a volume of no type",
         "LaunchTemplate",

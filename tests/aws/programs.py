@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 from pulumi_aws import cloudwatch, ec2, eks, iam, kms, vpc
 
-from components import (
+from gpufleet.aws import (
     EksCluster,
     EksClusterArgs,
     EksNetwork,
@@ -23,7 +23,7 @@ from components import (
     SubnetTerm,
 )
 from tests.aws.resource_type import ACCOUNT, REGION
-from tests.components.test_eks_cluster import ADDONS
+from tests.components.aws.eks.test_cluster import ADDONS
 from tests.node_pools import DOCUMENT_004
 from tests.recording import on_aws
 
@@ -193,13 +193,18 @@ def cluster(opts: pulumi.ResourceOptions, subnets: list[ec2.Subnet]) -> pulumi.R
     cloudwatch.LogGroup("control-plane", name="/aws/eks/ci/cluster", retention_in_days=30, opts=opts)
     role = iam.Role("cluster", name="ci-cluster", assume_role_policy=trust("eks.amazonaws.com"), opts=opts)
     attached(role, "cluster", ["AmazonEKSClusterPolicy"], opts)
+    front = ec2.SecurityGroup("control-plane", description="API server", vpc_id=subnets[0].vpc_id, opts=opts)
     plane = eks.Cluster(
         "ci",
         name="ci",
         role_arn=role.arn,
         version="1.34",
         access_config={"authentication_mode": "API"},
-        vpc_config={"subnet_ids": [each.id for each in subnets], "endpoint_private_access": True},
+        vpc_config={
+            "subnet_ids": [each.id for each in subnets],
+            "endpoint_private_access": True,
+            "security_group_ids": [front.id],
+        },
         encryption_config={"provider": {"key_arn": key.arn}, "resources": ["secrets"]},
         opts=opts,
     )
@@ -217,6 +222,7 @@ def cluster(opts: pulumi.ResourceOptions, subnets: list[ec2.Subnet]) -> pulumi.R
         to_port=65535,
         opts=opts,
     )
+    let_through(front, group, opts)
     template = ec2.LaunchTemplate(
         "system",
         vpc_security_group_ids=[group.id],
@@ -249,6 +255,20 @@ def cluster(opts: pulumi.ResourceOptions, subnets: list[ec2.Subnet]) -> pulumi.R
         eks.Addon(addon, cluster_name=plane.name, addon_name=addon, resolve_conflicts_on_create="OVERWRITE", opts=opts)
     access(opts, plane)
     return system
+
+
+def let_through(front: ec2.SecurityGroup, nodes: ec2.SecurityGroup, opts: pulumi.ResourceOptions) -> None:
+    """What goes between the control plane, its nodes and the VPC."""
+    https = {"ip_protocol": "tcp", "from_port": 443, "to_port": 443}
+    every_port = {"ip_protocol": "tcp", "from_port": 0, "to_port": 65535}
+    ingress, egress = vpc.SecurityGroupIngressRule, vpc.SecurityGroupEgressRule
+    egress(
+        "nodes-udp", security_group_id=nodes.id, cidr_ipv4="0.0.0.0/0", **every_port | {"ip_protocol": "udp"}, opts=opts
+    )
+    ingress("from-vpc", security_group_id=front.id, cidr_ipv4="10.0.0.0/16", **https, opts=opts)
+    ingress("from-nodes", security_group_id=front.id, referenced_security_group_id=nodes.id, **https, opts=opts)
+    egress("to-nodes", security_group_id=front.id, referenced_security_group_id=nodes.id, **every_port, opts=opts)
+    ingress("to-nodes", security_group_id=nodes.id, referenced_security_group_id=front.id, **every_port, opts=opts)
 
 
 def access(opts: pulumi.ResourceOptions, plane: eks.Cluster) -> None:

@@ -20,7 +20,7 @@ from pulumi import _types
 from pulumi.runtime import settings
 from pulumi.runtime.proto import resource_pb2
 
-from fleet.plan import Plan, Resource
+from gpufleet_tools.plan.plan import Plan, Resource
 from tests.input_types import resource_classes
 from tests.recording import recorded
 

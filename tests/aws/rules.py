@@ -17,7 +17,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 from pulumi_eks import AccessEntryType
 
-from fleet.plan import Plan, Resource, revealed
+from gpufleet_tools.plan.plan import Plan, Resource, revealed
 from tests.aws.references import Reference, kind_of, referred, replaced
 from tests.aws.resource_type import REGION
 from tests.aws.resource_types import TYPES
@@ -76,17 +76,17 @@ ServiceRule = Callable[[Mapping[str, Any], Plan], Iterator[str]]
 def broken_rules(plan: Plan) -> list[str]:
     """What is against one of the rules, by resource."""
     value = value_of(plan)
-    faults = [f"{pool}: {fault}" for pool, fault in undiscovered(plan)]
+    problems = [f"{pool}: {problem}" for pool, problem in undiscovered(plan)]
     for resource in plan.owned():
         # A cluster of Pulumi's EKS provider, opaque but for what it is told.
         if resource.type == "eks:index:Cluster":
             told_of = [*resource.inputs.get("privateSubnetIds", []), *resource.inputs.get("publicSubnetIds", [])]
-            faults += [f"{resource.name}: {each}" for each in one_zone(told_of, plan)]
+            problems += [f"{resource.name}: {each}" for each in one_zone(told_of, plan)]
         if resource.type in TYPES:
             inputs = replaced(told(resource), value)
             found = [*RULES.get(kind_of(resource), _nothing)(told(resource), plan), *not_arns(inputs)]
-            faults += [f"{resource.name}: {each}" for each in found]
-    return faults
+            problems += [f"{resource.name}: {each}" for each in found]
+    return problems
 
 
 def _nothing(inputs: Mapping[str, Any], plan: Plan) -> Iterator[str]:

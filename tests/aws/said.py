@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.plan import Plan, Resource, Unknown, revealed
+from gpufleet_tools.plan.plan import Plan, Resource, Unknown, revealed
 from tests.aws.forms import Form, put
 from tests.aws.references import Reference, kind_of, references, replaced
 from tests.aws.resource_type import Part
@@ -66,7 +66,7 @@ def untold(plan: Plan) -> list[str]:
 
 
 def parts_of(
-    resource: Resource, parts: tuple[Part, ...], form: Callable[[Part], Form], faults: list[str]
+    resource: Resource, parts: tuple[Part, ...], form: Callable[[Part], Form], problems: list[str]
 ) -> Iterator[Said]:
     """Each part of the resource that there is, references still in it. What has no place in any of them is a fault."""
     kind = TYPES[resource.type]
@@ -80,18 +80,18 @@ def parts_of(
             left -= {part.each}
             for item in inputs[part.each]:
                 given = {**(item if isinstance(item, Mapping) else {"item": item}), **_own(inputs)}
-                content, placed = _put_together(given, part, form(part), resource.name, faults, alike=True)
+                content, placed = _put_together(given, part, form(part), resource.name, problems, alike=True)
                 missing = given.keys() - placed - {"description", *_own(inputs)}
-                faults += [
+                problems += [
                     f"{resource.name}.{part.each}.{key}: {part.of} has no such member" for key in sorted(missing)
                 ]
                 yield Said(resource, part, content)
         else:
-            content, placed = _put_together(inputs, part, form(part), resource.name, faults, alike=index == 0)
+            content, placed = _put_together(inputs, part, form(part), resource.name, problems, alike=index == 0)
             left -= placed
             yield Said(resource, part, content)
     if parts:
-        faults += [f"{resource.name}.{key}: {parts[0].of} has no such member" for key in sorted(left)]
+        problems += [f"{resource.name}.{key}: {parts[0].of} has no such member" for key in sorted(left)]
 
 
 def _own(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _own(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put_together(
-    inputs: Mapping[str, Any], part: Part, form: Form, path: str, faults: list[str], *, alike: bool
+    inputs: Mapping[str, Any], part: Part, form: Form, path: str, problems: list[str], *, alike: bool
 ) -> tuple[dict[str, Any], set[str]]:
     """The part's content, and the keys that are in it. Keys that are called alike are taken where that is asked for."""
     content: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def _put_together(
         placed.add(key)
         if place:
             put(content, place, value, form, f"{path}.{key}", unknown)
-    faults += [f"{each}: {part.of} has no such member" for each in unknown]
+    problems += [f"{each}: {part.of} has no such member" for each in unknown]
     return content, placed
 
 

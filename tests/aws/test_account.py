@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.account import EVENTS, NEAR_MISSES, Account, account, client, cut_off, delivered
 from tests.aws.programs import PROGRAMS
 from tests.aws.references import Reference, kind_of
 from tests.aws.said import aws_resources
-from tests.components.test_karpenter import EVENTS as READ
+from tests.components.aws.karpenter.test_controller import EVENTS as READ
 
 QUEUE = Reference("Queue", "karpenter-interruption", "url")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.validate import ParamValidator
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.api_calls import api_calls, beyond, operation
 
 ENTRY = {"clusterName": "ci", "principalArn": "arn:aws:iam::111122223333:role/nodes"}
@@ -15,7 +15,7 @@ GROUP = {"clusterName": "ci", "nodegroupName": "n", "subnets": ["subnet-1"], "no
 
 
 @pytest.mark.parametrize(
-    ("call", "parameters", "fault"),
+    ("call", "parameters", "problem"),
     [
         ("eks.CreateNodegroup", GROUP | {"amiType": "AL2"}, "input.amiType: 'AL2' is none of"),
         ("eks.CreateNodegroup", GROUP | {"taints": [{"effect": "no"}]}, "input.taints[0].effect: 'no' is none of"),
@@ -32,11 +32,11 @@ GROUP = {"clusterName": "ci", "nodegroupName": "n", "subnets": ["subnet-1"], "no
         ("eks.CreateAccessEntry", ENTRY | {"tags": {"k" * 129: ""}}, "input.tags key: 129 is more than 128"),
     ],
 )
-def test_botocore_lets_pass_what_is_found_here(call: str, parameters: dict[str, Any], fault: str) -> None:
+def test_botocore_lets_pass_what_is_found_here(call: str, parameters: dict[str, Any], problem: str) -> None:
     shape = operation(call).input_shape
     assert not ParamValidator().validate(parameters, shape).has_errors()
     (found,) = beyond(parameters, shape)
-    assert found.startswith(fault)
+    assert found.startswith(problem)
 
 
 @pytest.mark.parametrize("call", ["eks.CreateAccessEntry", "eks.CreateNodegroup"])

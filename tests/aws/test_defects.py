@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.plan import Plan
+from gpufleet_tools.plan.plan import Plan
 from tests.aws.checks import CHECKS, finders
 from tests.aws.defect import Defect
 from tests.aws.defects import DEFECTS, OF_COMPONENTS

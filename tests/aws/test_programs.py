@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.plan import Plan, Unknown
+from gpufleet_tools.plan.plan import Plan, Unknown
 from tests.aws.checks import CHECKS
 from tests.aws.cloudformation import EXCEPTIONS, findings, template
 from tests.aws.programs import PROGRAMS

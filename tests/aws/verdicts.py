@@ -13,11 +13,11 @@ from typing import Any
 
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
-from fleet.plan import Plan, Resource
-from tests.aws.references import kind_of, referred, replaced
+from gpufleet_tools.plan.plan import Plan, Resource
+from tests.aws.references import Reference, kind_of, referred, replaced
 from tests.aws.resource_types import TYPES
 from tests.aws.said import aws_resources, told, value_of
-from tests.components.test_karpenter_policies import CALLS, FORBIDDEN
+from tests.components.aws.karpenter.test_policies import CALLS, FORBIDDEN
 from tests.iam import Request, allowed
 
 TAKERS = {
@@ -50,10 +50,13 @@ def wrong_verdicts(plan: Plan) -> list[str]:
 
 def taken(plan: Plan) -> Iterator[tuple[str, Any, str, list[str]]]:
     """Every role that a resource says is to be taken: the resource, the role, by which service and how."""
+    # A resource among the inputs is registered as its URN.
+    references = {each.urn: str(Reference(kind_of(each), each.name, "id")) for each in plan.resources}
     for resource in plan.owned():
         for (kind, key), (service, actions) in TAKERS.items():
             if kind_of(resource) == kind and key in resource.inputs:
-                yield resource.name, resource.inputs[key], service, actions
+                value = resource.inputs[key]
+                yield resource.name, references.get(str(value), value), service, actions
         if kind_of(resource) == "Addon":
             for association in resource.inputs.get("podIdentityAssociations", []):
                 yield resource.name, association["roleArn"], *TAKERS["PodIdentityAssociation", "roleArn"]

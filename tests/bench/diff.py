@@ -18,12 +18,12 @@ GPUFLEET = str(pathlib.Path(sys.executable).with_name("gpufleet"))
 EDITS = {
     "a runner of one stack": [("Pulumi.mi300.yaml", "max: ", "max: 1")],
     "a runner of each stack": [("Pulumi.mi300.yaml", "max: ", "max: 1"), ("Pulumi.dev.yaml", "max: ", "max: 1")],
-    "code": [("components/quantity.py", '"""', '"""Now: ')],
+    "code": [("components/gpufleet/quantity.py", '"""', '"""Now: ')],
 }
 """What a pull request changes, by what it is: a file, a text in it, and what takes its place."""
 
 
-def measure() -> None:
+def measure(*, smallest: bool = False) -> None:
     """Prints wall time and CPU time of every kind of pull request."""
     with tempfile.TemporaryDirectory() as folder:
         repository = pathlib.Path(folder, "repository")
@@ -32,7 +32,7 @@ def measure() -> None:
             what: [GPUFLEET, "-C", str(repository), "diff", f"HEAD..{_branch(repository, what, edits)}"]
             for what, edits in EDITS.items()
         }
-        runs = in_turn(commands, rounds=5)
+        runs = in_turn(commands, rounds=1 if smallest else 5)
     table = Table("what changes", "seconds (at most 3)", "CPU seconds", title="diff of both stacks", box=None)
     for what, measured in runs.items():
         table.add_row(what, f"{median(measured):.2f}", f"{median_cpu(measured):.2f}")

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from components import HostNeeds, SshHost, SshLogin
-from components.host_preflight import preflight_script
-from components.kubespray_args import KubesprayClusterArgs
-from components.kubespray_cluster import KubesprayCluster, folder_of
-from components.kubespray_driver import settings_of
-from components.kubespray_folder import NO_CLUSTER, Cluster
-from components.kubespray_inventory import desired
-from components.kubespray_steps import committed, whole
-from fleet.hosts import AT_ONCE, survey
+from gpufleet.bare_metal import HostNeeds, SshHost, SshLogin
+from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs
+from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster, folder_of
+from gpufleet.bare_metal.kubespray.driver.converge import settings_of
+from gpufleet.bare_metal.kubespray.driver.folder import NO_CLUSTER, Cluster
+from gpufleet.bare_metal.kubespray.driver.steps import committed, whole
+from gpufleet.bare_metal.kubespray.inventory import desired
+from gpufleet.bare_metal.preflight import preflight_script
+from gpufleet_tools.hosts.survey import AT_ONCE, survey
 from tests.bare_metal import DOCUMENT_000, HOST_KEY, node
-from tests.components.kubespray_runs import HERE, Runner
+from tests.components.bare_metal.kubespray.runs import HERE, Runner
 from tests.hosts import base_layer, namespaces
 from tests.hosts.latency import far_away
 from tests.hosts.namespaces import Hosts
@@ -54,13 +54,14 @@ Measured = Mapping[int, Sequence[float]]
 """Seconds of each round, by the number of hosts."""
 
 
-def measure() -> None:
+def measure(*, smallest: bool = False) -> None:
     """Prints the simulated preflight, the real one where this machine can make hosts, and runs without changes."""
     console = Console(highlight=False)
+    counts = (1, 10) if smallest else (1, 10, 30, 100)
     with tempfile.TemporaryDirectory() as folder, _simulated_client(pathlib.Path(folder)):
         hosts = [SshHost(name=f"node-{n}", address=f"10.0.0.{n}", host_keys=[HOST_KEY]) for n in range(100)]
         login = SshLogin(user="root", private_key="none")
-        seconds = _surveys({count: _asking(hosts[:count], login) for count in (1, 10, 30, 100)}, rounds=3)
+        seconds = _surveys({count: _asking(hosts[:count], login) for count in counts}, rounds=1 if smallest else 3)
     console.print(f"simulated client: {ROUND_TRIPS} round trips of {ROUND_TRIP * 1000:g} ms; {AT_ONCE} hosts at once")
     table = Table("hosts", "seconds", "x 1 host (at most 3)", title="preflight, simulated", box=None)
     for count in seconds:
@@ -69,8 +70,8 @@ def measure() -> None:
     if lacks := namespaces.missing() + base_layer.missing():
         console.print(f"no real SSH servers: this machine lacks {', '.join(lacks)}")
     else:
-        console.print(_real_servers())
-    console.print(_no_change())
+        console.print(_real_servers((1, 5) if smallest else (1, 5, 10, 20, 50), rounds=1 if smallest else 2))
+    console.print(_no_change((1, 10) if smallest else (1, 10, 100, 300)))
 
 
 @contextlib.contextmanager
@@ -116,20 +117,19 @@ def _ratio(seconds: Measured, count: int) -> float:
     return statistics.median(many / one for many, one in zip(seconds[count], seconds[1], strict=True))
 
 
-def _real_servers() -> Table:
+def _real_servers(counts: Sequence[int], rounds: int) -> Table:
     """Real clients and real servers, all on this machine, which computes for both ends of every connection."""
     title = f"preflight, real SSH, servers and clients on {os.cpu_count()} cores"
     near, far = "at once, s", f"{ROUND_TRIP * 1000:g} ms away, s"
     table = Table("hosts", near, "x 1 host", "CPU s of clients a host", far, "x 1 host", title=title, box=None)
-    counts = (1, 5, 10, 20, 50)
     with tempfile.TemporaryDirectory() as folder:
         base = base_layer.make(pathlib.Path(folder, "base"))
         with Hosts(pathlib.Path(folder, "hosts"), base) as made:
             hosts = [made.start(f"node-{n}").ssh for n in range(max(counts))]
             login = dataclasses.replace(made.login, dial_seconds=15)
             with far_away(hosts, ROUND_TRIP) as afar:
-                here = _surveys({count: _asking(hosts[:count], login) for count in counts}, rounds=2)
-                there = _surveys({count: _asking(afar[:count], login) for count in counts}, rounds=2)
+                here = _surveys({count: _asking(hosts[:count], login) for count in counts}, rounds=rounds)
+                there = _surveys({count: _asking(afar[:count], login) for count in counts}, rounds=rounds)
             computed = {count: _client_seconds(_asking(hosts[:count], login)) / count for count in counts}
     for count in counts:
         table.add_row(
@@ -151,14 +151,14 @@ def _client_seconds(ask: Callable[[], None]) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def _no_change() -> Table:
+def _no_change(sizes: Sequence[int]) -> Table:
     """A cluster whose machines are all there, recorded twice, and what kubespray's driver makes of it."""
     table = Table(
         *("workers", "program, s", "resources that differ", "driver, s", "playbooks run"),
         title="runs without changes",
         box=None,
     )
-    for workers in (1, 10, 100, 300):
+    for workers in sizes:
         with tempfile.TemporaryDirectory() as folder:
             args = _cluster(workers, folder)
             seconds, differing = _recorded_twice(args)

@@ -10,15 +10,18 @@ import tempfile
 from rich.console import Console
 from rich.table import Table
 
-from sandbox import binaries
-from sandbox.control_plane import ControlPlane
+from gpufleet_tools.sandbox.build import binaries
+from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from tests.bench.fleets import project
 from tests.bench.timing import run
+
+SIZES = ((3, 2, 4), (100, 100, 4), (300, 300, 4), (1000, 1000, 4))
+"""Nodes, labels, and the max of each label."""
 
 GPUFLEET = str(pathlib.Path(sys.executable).with_name("gpufleet"))
 
 
-def measure() -> None:
+def measure(*, smallest: bool = False) -> None:
     """Prints both tables. Builds the binaries first when they are not there."""
     there = binaries.find()
     table = Table(
@@ -26,7 +29,7 @@ def measure() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(pathlib.Path(folder, "state"))
-        for nodes, labels, maximum in ((3, 2, 4), (100, 100, 4), (300, 300, 4), (1000, 1000, 4)):
+        for nodes, labels, maximum in SIZES[: 1 if smallest else None]:
             fleet = project(pathlib.Path(folder, str(nodes)), runners=labels, nodes=nodes, maximum=maximum)
             jobs = [option for n in range(labels) for option in ("--jobs", f"linux-mi300-gpu-2-{n}={maximum}")]
             command = [GPUFLEET, "-C", str(fleet), "sandbox", "up", "mi300", *jobs]

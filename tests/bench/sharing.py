@@ -10,16 +10,17 @@ import tempfile
 from rich.console import Console
 from rich.table import Table
 
-from sandbox import binaries
-from sandbox.aws import build, prices
-from sandbox.control_plane import ControlPlane
+from gpufleet_tools.sandbox.aws import prices
+from gpufleet_tools.sandbox.build import binaries
+from gpufleet_tools.sandbox.build import karpenter as build
+from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from tests.node_pools import GPU
-from tests.sandbox import document_004
-from tests.sandbox.document_004 import PODS_OF_A_NODE, workload
-from tests.sandbox.karpenter_sandbox import KarpenterSandbox, running
+from tests.tools.sandbox import document_004
+from tests.tools.sandbox.document_004 import PODS_OF_A_NODE, workload
+from tests.tools.sandbox.karpenter_sandbox import KarpenterSandbox, running
 
 
-def measure() -> None:
+def measure(*, smallest: bool = False) -> None:
     """Prints what Karpenter buys, and for how much an hour. Builds it first when it is not there."""
     there, karpenter = binaries.find(), build.find()
     known = prices.on_demand(karpenter)

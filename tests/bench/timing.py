@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +23,21 @@ class Run:
 
 
 def run(command: Sequence[str], cwd: str | None = None) -> Run:
-    """Runs a command, its output thrown away. Any exit code counts: findings are not a failure here."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
-    return Run(time.perf_counter() - began, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
+    """Run a command without its output. Exit code 1 counts too: findings are not a failure here.
+
+    Raises RuntimeError with what a command that failed has written to standard error.
+    """
+    with tempfile.TemporaryFile() as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in (0, 1):
+            errors.seek(0)
+            why = errors.read().decode(errors="replace").strip()
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {why}")
+    return Run(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
 def in_turn(commands: dict[str, Sequence[str]], rounds: int, cwd: str | None = None) -> dict[str, list[Run]]:

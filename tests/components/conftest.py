@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.plan import Release
+from gpufleet_tools.plan.plan import Release
+from tests.karpenter_module import karpenter_file
 
 SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 
@@ -116,7 +117,7 @@ def controller_chart() -> ChartValues:
 @pytest.fixture
 def karpenter_chart() -> ChartValues:
     """Default values of the pinned Karpenter chart."""
-    return ChartValues(_shared("data/charts", "karpenter-1.14.1.values.yaml"))
+    return ChartValues(karpenter_file("charts/karpenter/values.yaml").read_text())
 
 
 @pytest.fixture

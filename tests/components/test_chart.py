@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.chart import Chart
+from gpufleet.chart import Chart
 
 CHART = {"name": "nginx", "registry": "oci://ghcr.io/org/charts", "version": "1.2.3"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from components.quantity import PATTERN, cores, mebibytes, parsed
+from gpufleet.quantity import PATTERN, cores, mebibytes, parsed
 
 
 @given(st.from_regex(PATTERN, fullmatch=True).filter(lambda text: len(text) < 18 and text.isascii()))

@@ -22,11 +22,13 @@ from typing import Any
 
 import pytest
 
-from fleet import stack
-from fleet.stack import STAND_IN
-from sandbox import api_server, binaries, lifecycle, processes
-from sandbox.errors import SandboxError
-from sandbox.rehearsal import CHARTS, Rehearsal
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.stack import STAND_IN
+from gpufleet_tools.sandbox import lifecycle
+from gpufleet_tools.sandbox.build import binaries
+from gpufleet_tools.sandbox.control_plane import api_server, processes
+from gpufleet_tools.sandbox.errors import SandboxError
+from gpufleet_tools.sandbox.rehearsal import CHARTS, Rehearsal
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
@@ -51,7 +53,14 @@ class Checkout:
         return self.folder / "Pulumi.mi300.yaml"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", "from fleet.cli import main; main()", "-C", str(self.folder), "sandbox"]
+        command = [
+            sys.executable,
+            "-c",
+            "from gpufleet_tools.cli import main; main()",
+            "-C",
+            str(self.folder),
+            "sandbox",
+        ]
         return subprocess.Popen(
             [*command, *arguments, "mi300", "--engine", "pulumi"],
             env=os.environ | {"XDG_STATE_HOME": str(self.state)},
@@ -126,6 +135,29 @@ def test_changed_max_updates_one_scale_set(checkout: Checkout) -> None:
     ]
 
 
+def test_a_rotated_key_is_written_in_place(checkout: Checkout) -> None:
+    rehearsal = checkout.rehearsal()
+    rehearsal.prepare()
+    before = credentials(rehearsal)
+    rehearsal.pulumi("config", "set", "--secret", "gpu-test-cluster-privateKey", stdin="rotated", quiet=True)
+    assert list(operations(rehearsal).values()) == ["update"]
+    rehearsal.pulumi("up", "--yes", "--skip-preview", quiet=True)
+    after = credentials(rehearsal)
+    assert base64.b64decode(after["data"]["github_app_private_key"]).decode() == "rotated"
+    # A Secret that was deleted and created again would have another identity.
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    # The tests below expect the stand-in.
+    rehearsal.pulumi("config", "set", "--secret", "gpu-test-cluster-privateKey", stdin=STAND_IN, quiet=True)
+    rehearsal.pulumi("up", "--yes", "--skip-preview", quiet=True)
+
+
+def credentials(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The Secret with which the project's runners register."""
+    (secrets,) = api_server.listed(rehearsal.control_plane.kubeconfig, ("v1", "Secret"))
+    (found,) = (each for each in secrets if each["metadata"]["name"] == "pre-defined-rocm-secret")
+    return dict(found)
+
+
 def test_state_holds_no_secret_in_plain_text(checkout: Checkout) -> None:
     rehearsal = checkout.rehearsal()
     exported = rehearsal.pulumi("stack", "export", quiet=True)
@@ -166,7 +198,7 @@ def test_up_without_a_secret_is_refused_in_one_line(checkout: Checkout) -> None:
     assert "Traceback" not in printed
     assert (
         "projects.gpu-test-cluster.credentials: the secret 'gpu-test-cluster-privateKey' is not set: "
-        "pulumi config set --secret gpu-test-cluster-privateKey"
+        "pulumi config set --secret gpu-runners:gpu-test-cluster-privateKey"
     ) in printed
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests import engine
-from tests.components.kubespray_runs import STAND_IN, local_node
+from tests.components.bare_metal.kubespray.runs import STAND_IN, local_node
 from tests.conftest import ROOT
 
 MISSING = engine.missing("command", "kubernetes")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import engine
-from tests.components.kubespray_runs import STAND_IN
+from tests.components.bare_metal.kubespray.runs import STAND_IN
 from tests.hosts.fixtures import host_layer, hosts
 from tests.hosts.namespaces import Hosts
 
@@ -34,9 +34,9 @@ PROGRAM = """
 import dataclasses, json, pathlib
 import pulumi
 from pulumi_command import Provider
-from components import KubesprayClusterArgs, KubesprayRunner, SshHost, SshLogin
-from components.kubespray_cluster import KubesprayCluster
-from tests.components.kubespray_runs import HERE, local_node
+from gpufleet.bare_metal import KubesprayClusterArgs, KubesprayRunner, SshHost, SshLogin
+from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster
+from tests.components.bare_metal.kubespray.runs import HERE, local_node
 
 here = pathlib.Path(__file__).parent
 told = json.loads((here / "told.json").read_text())

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 import yaml
 
-from fleet import stack
-from fleet.plan import Plan, revealed
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import Plan, revealed
 from tests.conftest import ROOT, Gpufleet
 from tests.recording import release
 
@@ -65,6 +65,7 @@ def test_jobs_of_its_readme_have_labels() -> None:
     assert set(re.findall(r"oracle-vm-gpu-[a-z0-9-]+", (FOLDER / "README.md").read_text())) == served
 
 
+@pytest.mark.process
 def test_the_patch_gives_every_pod_the_runtime_class(tmp_path: pathlib.Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not on PATH")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.plan import Plan, revealed
-from fleet.recorder import record
+from gpufleet_tools.plan.plan import Plan, revealed
+from gpufleet_tools.plan.recorder import record
 from tests.conftest import ROOT
 from tests.input_types import wrong_inputs
 from tests.recording import the

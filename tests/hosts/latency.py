@@ -9,7 +9,7 @@ import queue
 import threading
 from collections.abc import Iterator, Sequence
 
-from components.ssh import SshHost
+from gpufleet.bare_metal.ssh import SshHost
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from components.ssh import SshHost, SshLogin, known_hosts, ssh_config
+from gpufleet.bare_metal.ssh import SshHost, SshLogin, known_hosts, ssh_config
 from tests.hosts.base_layer import GUEST, USER, BaseLayer
 
 # Programs that make a host; `sshd` and `sudo` are the base layer's.

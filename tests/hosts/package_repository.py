@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from components.nvidia_container_toolkit import TOOLKIT_PACKAGES
+from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins" / "packages"
 

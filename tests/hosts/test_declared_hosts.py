@@ -126,11 +126,8 @@ def machine_asked(
     tmp_path: pathlib.Path,
     project: MakeProject,
     gpufleet: Gpufleet,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], Outcome]:
     """The whole command, on a stack whose only machine is that host."""
-    # A table that breaks no line.
-    monkeypatch.setenv("COLUMNS", "1000")
     section = {
         "nvkind": True,
         "version": PINNED,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from components.nvidia_container_toolkit import TOOLKIT_PACKAGES
+from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES
 from tests import engine
 from tests.hosts.namespaces import Host, Hosts
 from tests.hosts.package_repository import PackageRepository
@@ -24,7 +24,7 @@ PROGRAM = """\
 import json, pathlib
 import pulumi
 from pulumi_command import Provider
-from components import NvidiaContainerToolkit, NvidiaContainerToolkitArgs, SshHost, SshLogin
+from gpufleet.bare_metal import NvidiaContainerToolkit, NvidiaContainerToolkitArgs, SshHost, SshLogin
 
 given = json.loads(pathlib.Path("given.json").read_text())
 key = pulumi.Config().require_secret("key")
@@ -170,7 +170,7 @@ def test_through_a_jump_host_and_with_nothing_secret_in_the_state(hosts: Hosts, 
 
 @pytest.mark.slow
 def test_an_rsa_host_key_cannot_be_checked_by_pulumi_command(hosts: Hosts, stack: Callable[..., Stack]) -> None:
-    """Why components.ssh refuses one: the server has the key and shows it, and pulumi-command does not take it."""
+    """Why gpufleet.bare_metal.ssh refuses one: the server shows the key, and pulumi-command does not take it."""
     host = gpu_host(hosts, "gpu-1")
     host.run("ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", "/etc/ssh/ssh_host_rsa_key")
     host.run("sh", "-c", "echo 'HostKey /etc/ssh/ssh_host_rsa_key' >> /etc/ssh/sshd_config")
@@ -179,6 +179,6 @@ def test_an_rsa_host_key_cannot_be_checked_by_pulumi_command(hosts: Hosts, stack
     hosts.start("gpu-1")
     running = stack(host)
     program = running.folder / "__main__.py"
-    program.write_text("import components.ssh\ncomponents.ssh._key_refusal = lambda key: None\n" + PROGRAM)
+    program.write_text("from gpufleet.bare_metal import ssh\nssh._key_refusal = lambda key: None\n" + PROGRAM)
     running.given["hosts"][0]["host_keys"] = [rsa]
     assert "no common algorithm for host key" in running.up(check=False)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from components import HostNeeds, NvidiaContainerToolkitArgs
-from components.nvidia_container_toolkit import TOOLKIT_PACKAGES, root_shell, toolkit_script
-from fleet.hosts import survey
+from gpufleet.bare_metal import HostNeeds, NvidiaContainerToolkitArgs
+from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES, root_shell, toolkit_script
+from gpufleet_tools.hosts.survey import survey
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Ended, Host, Hosts

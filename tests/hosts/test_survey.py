@@ -1,4 +1,4 @@
-"""`fleet.hosts.survey` over real SSH servers: facts, and what each kind of trouble is called."""
+"""`gpufleet_tools.hosts.survey.survey` over real SSH servers: facts, and what each kind of trouble is called."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from components import HostNeeds, SshHost, SshLogin
-from fleet import hosts as asking
-from fleet.hosts import HostReport, survey, table
+from gpufleet.bare_metal import HostNeeds, SshHost, SshLogin
+from gpufleet_tools.hosts.survey import HostReport, survey, table
+from tests.conftest import PYTHONPATH
 from tests.hosts.latency import far_away
 from tests.hosts.namespaces import PATIENCE, Host, Hosts, until
 
@@ -300,14 +300,14 @@ def test_an_interrupt_ends_every_client(hosts: Hosts, host: Host, tmp_path: path
             import signal
             # Whoever runs the tests in the background has them ignore it, and what they start too.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            from components import SshHost, SshLogin
-            from fleet.hosts import survey
+            from gpufleet.bare_metal import SshHost, SshLogin
+            from gpufleet_tools.hosts.survey import survey
             host = SshHost(name="node-1", address={host.address!r}, host_keys=[{host.host_key!r}])
             login = SshLogin(user="ci", private_key={hosts.private_key!r})
             survey([host], login, verifications={{"slow": "sleep 1000"}}, seconds=1000)
         """)
     )
-    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(asking.__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     with subprocess.Popen([sys.executable, program], env=environment, stderr=subprocess.DEVNULL) as run:
         children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
         until(lambda: runs(host, "sleep 1000"), "a verification")

@@ -17,13 +17,18 @@ import pytest
 from google.protobuf import json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
-from fleet import policy, stack
-from fleet.plan import Hidden, Resource, Unknown
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import Hidden, Resource, Unknown
+from gpufleet_tools.policy import rules as policy
 from tests.conftest import ROOT
 from tests.policy.test_rules import BROKEN, KEPT
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How the engine writes a text that is not known yet (sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi)."""
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+"""How the engine marks a secret (sdk/go/common/resource/sig)."""
 
 ENGINE = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
 MISSING = [name for name in ENGINE if shutil.which(name) is None]
@@ -36,7 +41,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pack with its environment, beside the modules that it imports."""
     root = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "policy", root / "policy", ignore=shutil.ignore_patterns(".venv", "__pycache__"))
-    for name in ("fleet", "stacks"):
+    for name in ("stacks", "tools"):
         (root / name).symlink_to(ROOT / name)
     environment = root / "policy/.venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
@@ -72,13 +77,13 @@ def service(pack: Path) -> Iterator[Any]:
 
 
 def sent(value: Any) -> Any:
-    """Inputs as the engine sends them to a pack: secrets as they are, for the SDK takes their wrapping off."""
+    """Inputs as the engine sends them to a pack: secrets are marked (`KeepSecrets` in analyzer_plugin.go)."""
     if isinstance(value, Hidden):
-        return sent(value.value)
+        return {SIGNATURE: SECRET_SIGNATURE, "value": sent(value.value)}
     if isinstance(value, Unknown):
         return UNKNOWN_TEXT
     if isinstance(value, Mapping):
-        return {key: sent(item) for key, item in value.items() if not key.startswith("4dabf18193072939")}
+        return {key: sent(item) for key, item in value.items() if key != SIGNATURE}
     return [sent(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -91,18 +96,17 @@ def judged(service: Any, type_token: str, name: str, properties: Mapping[str, An
 
 
 def expected(type_token: str, name: str, properties: Mapping[str, Any]) -> set[tuple[str, str]]:
-    rules = [rule for rule in policy.RULES if not rule.needs_secrets]
-    return {(rule.name, message) for rule in rules for message in rule.judge(type_token, name, properties)}
+    return {(rule.name, message) for rule in policy.RULES for message in rule.judge(type_token, name, properties)}
 
 
-def test_the_pack_offers_the_rules(service: Any) -> None:
+def test_the_pack_and_check_have_the_same_rules(service: Any) -> None:
     info = service.GetAnalyzerInfo(analyzer_pb2.google_dot_protobuf_dot_empty__pb2.Empty(), timeout=30)
     offered = {each.name: each.enforcementLevel for each in info.policies}
     assert offered == {
         rule.name: {"error": analyzer_pb2.MANDATORY, "warning": analyzer_pb2.ADVISORY}[rule.severity]
         for rule in policy.RULES
-        if not rule.needs_secrets
     }
+    assert set(offered) == {rule for _, _, rule in BROKEN.values()}
 
 
 @pytest.mark.parametrize("case", [*BROKEN.values(), *((*case, "") for case in KEPT.values())])

@@ -12,12 +12,22 @@ from typing import Any
 
 import pytest
 
-from fleet import policy, stack
-from fleet.cloud_policy import CLUSTER, CLUSTER_COMPONENT, INSTANCE, LAUNCH_TEMPLATE, NODE_CLASS
-from fleet.plan import RELEASE, UNKNOWN, Hidden
-from fleet.pod_policy import moves
-from fleet.policy import is_borne
-from tests.conftest import ROOT, Gpufleet, MakeProject
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import RELEASE, UNKNOWN, Hidden
+from gpufleet_tools.policy import rules as policy
+from gpufleet_tools.policy.cloud import (
+    CLUSTER,
+    CLUSTER_COMPONENT,
+    GROUP,
+    GROUP_RULE,
+    INGRESS_RULE,
+    INSTANCE,
+    LAUNCH_TEMPLATE,
+    NODE_CLASS,
+)
+from gpufleet_tools.policy.pods import moves
+from gpufleet_tools.policy.rules import is_borne
+from tests.conftest import PACKAGES, ROOT, Gpufleet, MakeProject
 
 POD, DAEMONS, SECRET = "kubernetes:core/v1:Pod", "kubernetes:apps/v1:DaemonSet", "kubernetes:core/v1:Secret"
 BINDING = "kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding"
@@ -29,6 +39,10 @@ DIGEST = "busybox@sha256:" + "0" * 64
 
 def pod(image: str = DIGEST, name: str = "shell", **rest: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": name, "image": image, **rest}]}}
+
+
+def host_path(path: str) -> dict[str, Any]:
+    return {"spec": {"volumes": [{"name": "a", "hostPath": {"path": path}}]}}
 
 
 def daemons(image: str, name: str) -> dict[str, Any]:
@@ -68,10 +82,30 @@ BROKEN = {
         "privileged-pod",
     ),
     "a plugin that is another's": (DAEMONS, daemons("registry.example.com/x:1.0", "device-plugin"), "privileged-pod"),
+    "kernel modules by capability": (
+        POD,
+        pod(securityContext={"capabilities": {"add": ["CAP_SYS_MODULE"]}}),
+        "privileged-pod",
+    ),
+    "other processes by capability": (
+        POD,
+        pod(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE", "SYS_PTRACE"]}}),
+        "privileged-pod",
+    ),
+    "the network of the node": (POD, {"spec": {"hostNetwork": True, "containers": []}}, "privileged-pod"),
+    "all of the node's files": (POD, host_path("/"), "host-path"),
+    "Docker's socket": (RELEASE, release(template=host_path("/var/run/docker.sock")), "host-path"),
+    "containerd's socket": (POD, host_path("/run/containerd/containerd.sock"), "host-path"),
+    "the cluster's own credentials": (POD, host_path("//etc/./kubernetes/"), "host-path"),
+    "a folder above all sockets": (POD, host_path("/srv/../var/run"), "host-path"),
+    "a rolling tag": (POD, pod("example/runner:rolling"), "mutable-image"),
     "no tag": (POD, pod("registry.example.com:5000/shell"), "mutable-image"),
     "a moving tag in a chart": (RELEASE, release(template=pod("example/runner:main")), "mutable-image"),
     "a secret's data": (SECRET, {"data": {"key": "c2VjcmV0"}}, "plain-secret"),
     "a token among values": (RELEASE, release(githubConfigSecret={"github_token": "abc"}), "plain-secret"),
+    "a token by its name": (POD, pod(env=[{"name": "HF_TOKEN", "value": "correct-horse"}]), "plain-secret"),
+    "a variable in a chart": (RELEASE, release("chart", env={"DB_PASSWORD": "correct-horse"}), "plain-secret"),
+    "a token by its look": (POD, pod(env=[{"name": "X", "value": "npm_" + "a1" * 18}]), "plain-secret"),
     "a password among values": (RELEASE, release("chart", auth={"adminPassword": "abc"}), "plain-secret"),
     "what looks like a key": (
         RELEASE,
@@ -98,6 +132,22 @@ BROKEN = {
         {"vpcConfig": {"publicAccessCidrs": ["128.0.0.0/1"]}, "encryptionConfig": {"resources": ["secrets"]}},
         "open-endpoint",
     ),
+    "all ports": (
+        GROUP,
+        {"ingress": [{"protocol": "-1", "fromPort": 0, "toPort": 0, "cidrBlocks": ["0.0.0.0/0"]}]},
+        "open-ports",
+    ),
+    "all ports of TCP": (
+        GROUP_RULE,
+        {"type": "ingress", "protocol": "tcp", "fromPort": 0, "toPort": 65535, "ipv6CidrBlocks": ["::/0"]},
+        "open-ports",
+    ),
+    "all ports in a rule of its own": (INGRESS_RULE, {"ipProtocol": "-1", "cidrIpv4": "0.0.0.0/0"}, "open-ports"),
+    "SSH": (
+        INGRESS_RULE,
+        {"ipProtocol": "tcp", "fromPort": 20, "toPort": 30.0, "cidrIpv4": "0.0.0.0/1"},
+        "open-ports",
+    ),
     "a plain volume": (LAUNCH_TEMPLATE, template({"encrypted": "false"}), "unencrypted"),
     "a plain volume of Karpenter's": (
         NODE_CLASS,
@@ -120,6 +170,27 @@ BROKEN = {
 
 KEPT = {
     "a pod like any other": (POD, pod(securityContext={"privileged": False})),
+    "a capability without rights": (POD, pod(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE"]}})),
+    "a folder with data": (POD, host_path("/srv/models")),
+    "a folder whose name begins alike": (POD, host_path("/etc/kubernetes-models")),
+    "the folder of device plugins": (DAEMONS, host_path("/var/lib/kubelet/device-plugins")),
+    "a token from a secret": (
+        POD,
+        pod(env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hugging-face", "key": "token"}}}]),
+    ),
+    "variables that only sound like secrets": (
+        POD,
+        pod(env=[{"name": "TOKENIZERS_PARALLELISM", "value": "false"}, {"name": "MAX_TOKENS", "value": "512"}]),
+    ),
+    "HTTPS for everybody": (
+        GROUP,
+        {"ingress": [{"protocol": "tcp", "fromPort": 443, "toPort": 443, "cidrBlocks": ["0.0.0.0/0"]}]},
+    ),
+    "all ports for a network": (GROUP, {"ingress": [{"protocol": "-1", "cidrBlocks": ["10.0.0.0/8"]}]}),
+    "all ports on the way out": (
+        GROUP_RULE,
+        {"type": "egress", "protocol": "-1", "fromPort": 0, "toPort": 0, "cidrBlocks": ["0.0.0.0/0"]},
+    ),
     "a runner's Docker daemon": (RELEASE, runner("dind")),
     "AMD's plugin": (DAEMONS, daemons("docker.io/rocm/k8s-device-plugin:1.31.0.9", "device-plugin")),
     "AMD's labeller, from a mirror": (DAEMONS, daemons("registry.example.com/k8s-device-plugin:2", "node-labeller")),
@@ -194,21 +265,27 @@ def paths(value: Any) -> list[tuple[Any, ...]]:
 
 def test_the_engine_has_nothing_but_the_standard_library() -> None:
     """The policy pack imports these modules in an environment without ours."""
-    seen, todo = set(), ["fleet/policy.py"]
+    seen, todo = set(), ["gpufleet_tools/policy/rules.py"]
+    roots = {package.name: package.parent for package in PACKAGES}
+
+    def file(place: str) -> pathlib.Path:
+        return roots.get(place.partition("/")[0], ROOT) / place
+
     while todo:
         place = todo.pop()
         seen.add(place)
-        for node in ast.walk(ast.parse((ROOT / place).read_text())):
+        for node in ast.walk(ast.parse(file(place).read_text())):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names = [f"{modules[0]}.{alias.name}" for alias in node.names] if modules else []
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
             ours = {f"{module.replace('.', '/')}.py" for module in [*modules, *names]}
-            todo += [each for each in ours if (ROOT / each).is_file() and each not in seen]
-            assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names | {"fleet", "stacks"}
+            todo += [each for each in ours if file(each).is_file() and each not in seen]
+            assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names | roots.keys()
     assert seen == {
-        *(f"fleet/{name}.py" for name in ("policy", "pod_policy", "cloud_policy", "plan")),
-        "stacks/fault.py",
+        *(f"gpufleet_tools/policy/{name}.py" for name in ("rules", "pods", "cloud")),
+        "gpufleet_tools/plan/plan.py",
+        "gpufleet_stacks/settings/secrets.py",
     }
 
 
@@ -272,6 +349,9 @@ def test_what_a_setting_says_is_not_said_again(project: MakeProject, gpufleet: G
         ("registry.example.com:5000/a/b", True),
         ("a/b:main", True),
         ("a/b:nightly", True),
+        ("a/b:rolling", True),
+        ("a/b:rolling-full", True),
+        ("a/b:canary", True),
         ("a/b:main-2027.1", False),
         ("a/b:stable-3f2a9c1", False),
         ("a/b:nightly-20270115", False),
@@ -306,9 +386,3 @@ LAST = datetime.date(2027, 3, 31)
 def test_what_is_borne(entry: dict[str, Any], resource: str, today: datetime.date, expected: bool) -> None:
     entries = [{"finding": "reachable-metadata", "until": "2027-03-31", **entry}]
     assert is_borne("reachable-metadata", resource, entries, today) is expected
-
-
-def test_the_pack_names_every_rule_that_it_can_judge() -> None:
-    text = pathlib.Path(ROOT / "policy/__main__.py").read_text()
-    assert "for rule in RULES" in text
-    assert [rule.name for rule in policy.RULES if rule.needs_secrets] == ["plain-secret"]

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fleet import cli
-from fleet.arguments import parser
+from gpufleet_tools import cli
+from gpufleet_tools.arguments import parser
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
 CASES = ROOT / "tests" / "settings"
@@ -18,7 +18,7 @@ INVALID = SOUND.replace("gpus: 2", "gpus: 3")
 FAULT = "Pulumi.bad.yaml:21: runners.mi300-gpu-2.gpus: 3 does not divide a node of 8 GPUs; use 1, 2, 4 or 8\n"
 FINDING = (
     "Pulumi.open.yaml:17: projects.ml.credentials: error: the secret 'ml-token' is not set: "
-    "pulumi config set --secret ml-token [missing-secret]\n"
+    "pulumi config set --secret gpu-runners:ml-token [missing-secret]\n"
 )
 
 

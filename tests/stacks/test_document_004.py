@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import stack
-from fleet.plan import Plan, revealed
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import Plan, revealed
 from tests.conftest import ROOT, Gpufleet, MakeProject
 from tests.recording import release
 

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stacks import eks_network_settings, eks_settings, karpenter_settings, load
-from stacks.eks_settings import EksSettings
-from stacks.fault import InvalidSettings
-from stacks.node_pools import node_pool_args
+from gpufleet_stacks.settings import load
+from gpufleet_stacks.settings.args.node_pools import node_pool_args
+from gpufleet_stacks.settings.models import eks as eks_settings
+from gpufleet_stacks.settings.models import eks_network as eks_network_settings
+from gpufleet_stacks.settings.models import karpenter as karpenter_settings
+from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.problems import InvalidSettings
 from tests.stacks.test_settings import CASES, ERRORS, ODD, places, spoilt
 
 SMALLEST = (CASES / "eks-smallest.ok.yaml").read_text()
@@ -31,12 +34,12 @@ def read(text: str, folder: pathlib.Path) -> EksSettings:
     return cast(EksSettings, load.from_file(path)[0])
 
 
-def faults(text: str, folder: pathlib.Path) -> list[str]:
+def problems(text: str, folder: pathlib.Path) -> list[str]:
     """What is wrong with it, without file and line; nothing where it is sound."""
     try:
         read(text, folder)
     except InvalidSettings as invalid:
-        return [str(fault).split(": ", 1)[1] for fault in invalid.faults]
+        return [str(problem).split(": ", 1)[1] for problem in invalid.problems]
     return []
 
 
@@ -65,7 +68,7 @@ MODELS = {
     if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
 }
 
-ONLY_ITS_DEFAULT = {("TimeSlicing", "rename_by_default")}
+ONLY_ITS_DEFAULT = {("TimeSlicingSettings", "rename_by_default")}
 """Settings of which every other value is refused."""
 
 
@@ -138,10 +141,10 @@ def test_whatever_is_wrong_is_said_in_one_line_each(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[tuple[Any, ...], str, Any]]
 ) -> None:
     content = spoilt(WHOLE, changes)
-    for fault in faults(yaml.safe_dump(content, allow_unicode=True), tmp_path_factory.mktemp("odd")):
-        assert fault.isprintable()
-        assert "stand-in" not in fault, "a stand-in is nobody's fault"
-        assert "hush" not in fault
+    for problem in problems(yaml.safe_dump(content, allow_unicode=True), tmp_path_factory.mktemp("odd")):
+        assert problem.isprintable()
+        assert "stand-in" not in problem, "a stand-in is nobody's fault"
+        assert "hush" not in problem
 
 
 REQUIRED = ("name", "region", "account", "kubernetesVersion", "network", "addons", "nodePools")
@@ -154,9 +157,9 @@ def test_a_mistake_in_the_cluster_is_told_alone(key: str, odd: Any, tmp_path: pa
     content = yaml.safe_load(SMALLEST)
     smoke = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
     content["config"]["gpu-runners:cluster"] |= {"smokeWorkload": smoke, key: odd}
-    told = faults(yaml.safe_dump(content), tmp_path)
+    told = problems(yaml.safe_dump(content), tmp_path)
     assert told
-    assert all(fault.startswith(f"cluster.{key}") for fault in told)
+    assert all(problem.startswith(f"cluster.{key}") for problem in told)
 
 
 @pytest.mark.parametrize("setting", ["instances", "limits", "amis"])
@@ -165,14 +168,14 @@ def test_a_mistake_in_the_only_pool_is_told_alone(setting: str, tmp_path: pathli
     cluster = content["config"]["gpu-runners:cluster"]
     cluster["nodePools"]["gpu"][setting] = "é"
     cluster["smokeWorkload"] = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
-    (told,) = faults(yaml.safe_dump(content), tmp_path)
+    (told,) = problems(yaml.safe_dump(content), tmp_path)
     assert told.startswith(f"cluster.nodePools.gpu.{setting}: ")
 
 
 def test_labels_that_no_setting_is_for_keep_their_names(tmp_path: pathlib.Path) -> None:
     """One begins like another that there is a setting for."""
     asked = "        requirements: [{key: karpenter.k8s.aws/instance-cpu-manufacturer, operator: In, values: [aws]}]\n"
-    (told,) = faults(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
+    (told,) = problems(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
     assert told.startswith("cluster.nodePools.gpu.instances: no instance type meets all of them; ")
     assert "with karpenter.k8s.aws/instance-cpu-manufacturer amd" in told
 
@@ -192,13 +195,13 @@ def test_what_a_message_advises_is_accepted_and_no_more(
     }
     runner = content["config"]["gpu-runners:runners"]["a10g"]
     runner[setting] = "9999" if setting == "cpu" else "9999Gi"
-    (told,) = faults(yaml.safe_dump(content), tmp_path)
+    (told,) = problems(yaml.safe_dump(content), tmp_path)
     found = re.search(r" has ([0-9.]+)(\w*); ask for at most that", told)
     assert found
     runner[setting] = found[1] + found[2]
-    assert faults(yaml.safe_dump(content), tmp_path) == []
+    assert problems(yaml.safe_dump(content), tmp_path) == []
     runner[setting] = f"{float(found[1]) + float(step.removesuffix('Gi')):.3f}{found[2]}"
-    assert len(faults(yaml.safe_dump(content), tmp_path)) == 1
+    assert len(problems(yaml.safe_dump(content), tmp_path)) == 1
 
 
 # -- types that no table knows ----------------------------------------------------------------------------------------
@@ -228,12 +231,12 @@ def in_region(text: str, region: str) -> str:
     ],
 )
 def test_counts_of_gpus_stand_for_the_table(text: str, refused: str, tmp_path: pathlib.Path) -> None:
-    (told,) = faults(text, tmp_path)
+    (told,) = problems(text, tmp_path)
     assert refused in told
     assert "write gpuCounts" in told
     content = yaml.safe_load(text)
     content["config"]["gpu-runners:cluster"]["nodePools"]["gpu"]["instances"]["gpuCounts"] = [1, 8]
-    assert faults(yaml.safe_dump(content), tmp_path) == []
+    assert problems(yaml.safe_dump(content), tmp_path) == []
 
 
 def test_a_new_type_is_planned_with_its_counts(tmp_path: pathlib.Path) -> None:
@@ -244,5 +247,5 @@ def test_a_new_type_is_planned_with_its_counts(tmp_path: pathlib.Path) -> None:
 
 
 def test_no_counts_are_a_pool_without_gpus(tmp_path: pathlib.Path) -> None:
-    (told,) = faults(with_instances(families=["m99"], gpuCounts=[]), tmp_path)
+    (told,) = problems(with_instances(families=["m99"], gpuCounts=[]), tmp_path)
     assert told == "runners.a10g.gpus: the pool 'gpu' has no GPUs; ask for 0"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from components.kubespray_args import KubesprayClusterArgs, KubesprayNode
-from fleet import stack
-from fleet.plan import Plan, revealed
-from stacks.bare_metal_settings import BareMetalSettings
-from stacks.kubespray_cluster import cluster_args, login_from_here, toolkit_args
-from stacks.kubespray_settings import SSH_KEY
+from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
+from gpufleet_stacks.settings.args.machines import cluster_args, login_from_here, toolkit_args
+from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+from gpufleet_stacks.settings.models.kubespray import SSH_KEY
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import Plan, revealed
 from tests.conftest import ROOT
 
 MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()

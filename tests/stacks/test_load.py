@@ -12,10 +12,10 @@ from typing import Any
 import pulumi
 import pytest
 
-from fleet import stack
-from stacks import load
-from stacks.fault import InvalidSettings
-from stacks.stack_file import read, stack_files
+from gpufleet_stacks.settings import load
+from gpufleet_stacks.settings.problems import InvalidSettings
+from gpufleet_stacks.settings.stack_file import read, stack_files
+from gpufleet_tools.plan import stack
 from tests.conftest import ROOT
 
 CASES = ROOT / "tests" / "settings"
@@ -105,9 +105,9 @@ def test_a_missing_secret_is_refused(engine: Engine, tmp_path: pathlib.Path) -> 
     engine(dict(file.values), {"ml-token": "decrypted"})
     assert refused(tmp_path) == [
         "Pulumi.lab.yaml:7: cluster.kubeconfig: the secret 'kubeconfig' is not set: "
-        "pulumi config set --secret kubeconfig",
+        "pulumi config set --secret gpu-runners:kubeconfig",
         "Pulumi.lab.yaml:29: projects.vision.credentials: the secret 'vision-privateKey' is not set: "
-        "pulumi config set --secret vision-privateKey",
+        "pulumi config set --secret gpu-runners:vision-privateKey",
     ]
 
 
@@ -116,7 +116,8 @@ def test_a_secret_that_the_engine_has_in_plain_text_is_refused(engine: Engine, t
     engine({**file.values, "ml-token": "hush"}, {"kubeconfig": "hush", "vision-privateKey": "hush"})
     told = refused(tmp_path)
     assert told == [
-        "Pulumi.lab.yaml:16: ml-token: is a secret in plain text; revoke it, then: pulumi config set --secret ml-token"
+        "Pulumi.lab.yaml:16: ml-token: is a secret in plain text; revoke it, then: "
+        "pulumi config set --secret gpu-runners:ml-token"
     ]
 
 
@@ -181,3 +182,29 @@ def test_shared_labels_and_missing_secrets_are_told_together(engine: Engine, tmp
         "runners.vision-gpu-8",
         "runners.vision-lint",
     ]
+
+
+# -- a project of another name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["charts", "ci-fleet:charts", "gpu-runner:charts"])
+def test_a_setting_in_another_namespace_is_refused(key: str, tmp_path: pathlib.Path) -> None:
+    """The program would not see it: Pulumi takes a key without a namespace for the project's."""
+    (tmp_path / "Pulumi.yaml").write_text("name: ci-fleet\n")
+    text = (CASES / "smallest.ok.yaml").read_text()
+    path = tmp_path / "Pulumi.lab.yaml"
+    path.write_text(text.replace("config:\n", f"config:\n  {key}: {{mirror: /charts}}\n", 1))
+    line = text.splitlines().index("config:") + 2
+    with pytest.raises(InvalidSettings) as refusal:
+        load.from_file(path)
+    whole = key if ":" in key else f"ci-fleet:{key}"
+    assert str(refusal.value) == f"Pulumi.lab.yaml:{line}: {whole}: unknown key; did you mean 'gpu-runners:charts'?"
+
+
+def test_a_project_may_have_a_key_called_like_a_setting_beside_the_setting(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: ci-fleet\n")
+    text = (CASES / "smallest.ok.yaml").read_text()
+    (tmp_path / "Pulumi.lab.yaml").write_text(text.replace("config:\n", "config:\n  ci-fleet:runners: 3\n", 1))
+    settings, file = load.from_file(tmp_path / "Pulumi.lab.yaml")
+    assert settings.runners
+    assert file.foreign["ci-fleet:runners"] == 3

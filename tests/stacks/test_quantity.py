@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stacks import quantity
+from gpufleet_stacks.settings import quantity
 
 quick = settings(max_examples=100, derandomize=True, deadline=None)
 

@@ -12,11 +12,14 @@ import jsonschema
 import pytest
 import yaml
 
-from fleet import stack
-from fleet.document import PlanDocument
-from stacks import schema
-from stacks.stack_file import stack_files
+from gpufleet_stacks.settings import schema
+from gpufleet_stacks.settings.stack_file import stack_files
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.document import PlanDocument
 from tests.conftest import ROOT, Generated
+
+SETTINGS_SCHEMA = ROOT / "stacks/gpufleet_stacks/settings/settings.schema.json"
+PREVIEW_SCHEMA = ROOT / "tools/gpufleet_tools/plan/preview.schema.json"
 
 CASES = ROOT / "tests" / "settings"
 STACK_FILES = sorted([*stack_files(ROOT), *CASES.glob("*.ok.yaml")])
@@ -43,21 +46,21 @@ def complaints(text: str) -> list[str]:
 
 @pytest.mark.generated
 def test_the_schema_of_stack_files_is_current(generated: Generated) -> None:
-    generated(ROOT / "stacks" / "settings.schema.json", schema.text(schema.stack_file_schema()))
+    generated(SETTINGS_SCHEMA, schema.text(schema.stack_file_schema()))
 
 
 @pytest.mark.generated
 def test_the_schema_of_previews_is_current(generated: Generated) -> None:
     text = schema.text(schema.model_schema(PlanDocument, "serialization"))
-    generated(ROOT / "fleet" / "preview.schema.json", text)
+    generated(PREVIEW_SCHEMA, text)
 
 
 def test_a_generated_file_that_is_out_of_date_names_the_command(
     generated: Generated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ACCEPT", raising=False)
-    with pytest.raises(AssertionError, match=r"^stacks/settings\.schema\.json is out of date; .*: make generate"):
-        generated(ROOT / "stacks" / "settings.schema.json", "{}\n")
+    with pytest.raises(AssertionError, match=r"^stacks/.*/settings\.schema\.json is out of date; .*: make generate"):
+        generated(SETTINGS_SCHEMA, "{}\n")
 
 
 # -- form -------------------------------------------------------------------------------------------------------------
@@ -81,9 +84,9 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
             yield from properties(value, f"{path}/{name}")
 
 
-@pytest.mark.parametrize("path", ["stacks/settings.schema.json", "fleet/preview.schema.json"])
-def test_everything_is_explained(path: str) -> None:
-    made = json.loads((ROOT / path).read_text())
+@pytest.mark.parametrize("path", [SETTINGS_SCHEMA, PREVIEW_SCHEMA], ids=lambda path: path.name)
+def test_everything_is_explained(path: pathlib.Path) -> None:
+    made = json.loads(path.read_text())
     told = {where: explanation(child, made["$defs"]) for where, child in properties(made)}
     assert len(told) > 20
     assert [where for where, text in told.items() if not text or "\n" in text] == []
@@ -183,16 +186,16 @@ def test_which_configuration_keys_are_allowed(key: str, value: Any, allowed: boo
 @pytest.mark.parametrize("name", stack.names(ROOT))
 def test_editors_find_the_schema(name: str) -> None:
     first = (ROOT / f"Pulumi.{name}.yaml").read_text().splitlines()[0]
-    assert first == "# yaml-language-server: $schema=stacks/settings.schema.json"
+    assert first == f"# yaml-language-server: $schema={SETTINGS_SCHEMA.relative_to(ROOT)}"
 
 
 @pytest.mark.parametrize("name", stack.names(ROOT))
 def test_a_preview_has_the_form_of_its_schema(name: str) -> None:
-    from fleet import findings
-    from fleet.document import document
+    from gpufleet_tools.check import findings
+    from gpufleet_tools.plan.document import document
 
     previewed = stack.read(ROOT, name)
     report = findings.report(previewed.settings, previewed.file, datetime.date(2027, 1, 1))
     made = json.loads(document(previewed.plan(), report).model_dump_json())
-    jsonschema.validate(made, json.loads((ROOT / "fleet" / "preview.schema.json").read_text()))
+    jsonschema.validate(made, json.loads((PREVIEW_SCHEMA).read_text()))
     assert made["resources"]

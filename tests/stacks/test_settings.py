@@ -19,12 +19,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet import cli, stack
-from fleet.arguments import parser
-from stacks import load
-from stacks.fault import InvalidSettings
-from stacks.settings import Settings
-from stacks.taints import Toleration
+from gpufleet_stacks.settings import load
+from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_stacks.settings.models.taints import Toleration
+from gpufleet_stacks.settings.problems import InvalidSettings
+from gpufleet_tools import cli
+from gpufleet_tools.arguments import parser
+from gpufleet_tools.plan import stack
 from tests.conftest import ROOT, MakeProject, Outcome
 
 CASES = ROOT / "tests" / "settings"
@@ -64,11 +65,11 @@ def read(text: str, folder: pathlib.Path) -> Settings:
     return load.from_file(path)[0]
 
 
-def faults(text: str, folder: pathlib.Path) -> list[str]:
+def problems(text: str, folder: pathlib.Path) -> list[str]:
     """What is wrong with it, without the file's name."""
     with pytest.raises(InvalidSettings) as invalid:
         read(text, folder)
-    return [str(fault).removeprefix("Pulumi.lab.yaml:").strip() for fault in invalid.value.faults]
+    return [str(problem).removeprefix("Pulumi.lab.yaml:").strip() for problem in invalid.value.problems]
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -94,11 +95,11 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
     text = (CASES / "partitioned.ok.yaml").read_text()
     text = text.replace("https://github.com/example", "example").replace("pool: whole", "pool: whole\n      colour: 1")
     text = text.replace("max: 64", "max: 3").replace("memory: 34Gi", "memory: 35Gi")
-    assert faults(text, tmp_path) == [
+    assert problems(text, tmp_path) == [
         '29: projects.ml.configUrl: "example" is not a GitHub URL: write https://github.com/ORG or '
         "https://github.com/ORG/REPO",
-        "35: profiles.whole.colour: unknown key; allowed: docker, env, ephemeralStorage, image, imagePullPolicy, "
-        "nodeSelector, pool, renderGroup, runtimeClass, tolerations, volumes",
+        "35: profiles.whole.colour: unknown key; allowed: docker, env, envFromSecret, ephemeralStorage, image, "
+        "imagePullPolicy, nodeSelector, pool, renderGroup, runnerVersion, runtimeClass, tolerations, volumes",
         "46: runners.mi300-cpx.memory: 35Gi is more than the share that goes with 1 GPU: 64 such runners fill a node; "
         "ask for at most 34.3Gi",
         "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",
@@ -107,17 +108,17 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
 
 def test_a_secret_of_a_broken_project_is_not_called_stray(tmp_path: pathlib.Path) -> None:
     text = (CASES / "two-projects.ok.yaml").read_text().replace("      configUrl: https://github.com/example\n", "")
-    assert faults(text.replace("kind: secret", "kind: secrets"), tmp_path) == [
+    assert problems(text.replace("kind: secret", "kind: secrets"), tmp_path) == [
         "7: cluster.kubeconfig.kind: \"secrets\" is not possible; did you mean 'secret'? allowed: context, kubespray, "
         "secret",
-        "21: projects.ml.configUrl: is missing; add it: Its URL",
+        "21: projects.ml.configUrl: is missing; add it: URL of the organisation or repository",
     ]
 
 
 def test_a_runner_is_not_held_to_a_pool_that_it_may_not_mean(tmp_path: pathlib.Path) -> None:
     """It names no pool, and of two pools one is broken: the other is not its own for that."""
     text = (CASES / "partitioned.ok.yaml").read_text().replace("      pool: eighths\n", "")
-    told = faults(text.replace("count: 8}", 'count: "8"}'), tmp_path)
+    told = problems(text.replace("count: 8}", 'count: "8"}'), tmp_path)
     assert told == ['9: cluster.nodePools.whole.accelerator.count: "8" is text; write 8, without quotes']
 
 
@@ -142,7 +143,7 @@ def test_no_secret_is_repeated(place: tuple[str, ...], secret: str, tmp_path: pa
     for key in place[:-1]:
         entry = entry[key]
     entry[place[-1]] = secret if place[-1] != "secretName" else {"secure": secret}
-    told = "\n".join(faults(yaml.safe_dump(content), tmp_path))
+    told = "\n".join(problems(yaml.safe_dump(content), tmp_path))
     assert told
     assert "hush" not in told
 
@@ -154,7 +155,7 @@ def test_encrypted_values_are_in_no_representation() -> None:
 
 
 def test_plain_secrets_are_in_no_representation(tmp_path: pathlib.Path) -> None:
-    from stacks import stack_file
+    from gpufleet_stacks.settings import stack_file
 
     path = tmp_path / "Pulumi.lab.yaml"
     path.write_text("config:\n  gpu-runners:ml-token: hush-hush\n  github:token: hush-hush\n")
@@ -220,10 +221,10 @@ def test_whatever_is_wrong_is_said_in_one_line_each(
     try:
         load.from_file(file)
     except InvalidSettings as invalid:
-        for fault in invalid.faults:
-            assert str(fault).isprintable()
-            assert "hush" not in str(fault)
-            assert not any(place in str(fault) for place in ("'stand-in'", "stand-in:")), "a stand-in is nobody's fault"
+        for problem in invalid.problems:
+            assert str(problem).isprintable()
+            assert "hush" not in str(problem)
+            assert not any(place in str(problem) for place in ("'stand-in'", "stand-in:")), "a stand-in has no problems"
 
 
 # -- sound files ------------------------------------------------------------------------------------------------------

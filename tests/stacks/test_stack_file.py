@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stacks.fault import InvalidSettings
-from stacks.stack_file import DEEPEST, StackFile, read, stack_files
+from gpufleet_stacks.settings.problems import InvalidSettings
+from gpufleet_stacks.settings.stack_file import DEEPEST, StackFile, read, stack_files
 
 SHARED = """\
 config:
@@ -40,9 +40,9 @@ def reading(folder: pathlib.Path, text: str | bytes) -> StackFile:
     return read(path)
 
 
-def mistakes(folder: pathlib.Path, text: str) -> list[str]:
+def problems(folder: pathlib.Path, text: str) -> list[str]:
     """What is wrong with the text."""
-    return [str(fault).removeprefix("Pulumi.lab.yaml:") for fault in reading(folder, text).mistakes]
+    return [str(problem).removeprefix("Pulumi.lab.yaml:") for problem in reading(folder, text).problems]
 
 
 def refused(folder: pathlib.Path, text: str | bytes) -> str:
@@ -126,14 +126,41 @@ config:
     assert file.values == {"arc": {"release": "a"}, "charts": {"mirror": "/charts"}}
     assert file.secrets == {"ml-token", "vision-token"}
     assert set(file.foreign) == {"pulumi:disable-default-providers", "aws:defaultTags"}
-    assert file.mistakes == ()
+    assert file.problems == ()
     assert file.line(("charts", "mirror")) == 6
+
+
+def test_in_a_project_of_another_name_the_settings_keep_their_namespace(folder: pathlib.Path) -> None:
+    (folder / "Pulumi.yaml").write_text("name: ci-fleet\nruntime: python\n")
+    file = reading(
+        folder,
+        """\
+config:
+  gpu-runners:arc: {release: a}
+  gpu-runners:ml-token: {secure: v1:abc}
+  alertsTo: oncall@example.test
+  ci-fleet:pagerKey: {secure: v1:abc}
+""",
+    )
+    assert file.values == {"arc": {"release": "a"}}
+    assert file.secrets == {"ml-token"}
+    assert file.foreign == {"ci-fleet:alertsTo": "oncall@example.test"}
+    assert file.foreign_secrets == {"ci-fleet:pagerKey"}
+    assert file.line(("ci-fleet:alertsTo",)) == 4
+
+
+def test_one_key_written_in_two_ways_stands_twice(folder: pathlib.Path) -> None:
+    (folder / "Pulumi.yaml").write_text("name: ci-fleet\nruntime: python\n")
+    file = reading(folder, "config:\n  runners: {}\n  gpu-runners:runners: {}\n  ci-fleet:runners: {}\n")
+    assert [str(problem) for problem in file.problems] == [
+        "Pulumi.lab.yaml:4: ci-fleet:runners: stands twice: here and in line 2; remove one"
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "~\n", "{}\n", "config:\n", "config: {}\n"])
 def test_a_file_may_say_nothing(folder: pathlib.Path, text: str) -> None:
     file = reading(folder, text)
-    assert (file.values, file.secrets, file.foreign, file.mistakes) == ({}, frozenset(), {}, ())
+    assert (file.values, file.secrets, file.foreign, file.problems) == ({}, frozenset(), {}, ())
 
 
 @pytest.mark.parametrize(
@@ -153,7 +180,7 @@ def test_what_counts_as_encrypted(folder: pathlib.Path, value: str, encrypted: b
     assert ("ml-token" in file.values) is not encrypted
 
 
-# -- mistakes ---------------------------------------------------------------------------------------------------------
+# -- problems ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +196,7 @@ def test_what_counts_as_encrypted(folder: pathlib.Path, value: str, encrypted: b
     ],
 )
 def test_numbers_that_are_not_what_is_written(folder: pathlib.Path, text: str, read_as: str) -> None:
-    assert mistakes(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n") == [
+    assert problems(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n") == [
         f'2: arc.version: {text} is read as the number {read_as}; write {read_as}, or in quotes: "{text}"'
     ]
 
@@ -177,15 +204,15 @@ def test_numbers_that_are_not_what_is_written(folder: pathlib.Path, text: str, r
 @pytest.mark.parametrize("text", ["yes", "No", "on", "OFF"])
 def test_words_that_are_switches_to_some(folder: pathlib.Path, text: str) -> None:
     word = "true" if text in ("yes", "on") else "false"
-    assert mistakes(folder, f"config:\n  gpu-runners:arc: {{metrics: {text}}}\n") == [
+    assert problems(folder, f"config:\n  gpu-runners:arc: {{metrics: {text}}}\n") == [
         f'2: arc.metrics: {text} is {word} to some parsers and text to others; write {word}, or in quotes: "{text}"'
     ]
 
 
 @pytest.mark.parametrize("text", ["5e7", "1.5E6", "0o17", "0189", "123e4567"])
 def test_text_that_is_a_number_to_the_engine(folder: pathlib.Path, text: str) -> None:
-    (mistake,) = mistakes(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n")
-    assert mistake.startswith(f"2: arc.version: {text} is text to some parsers and a number to others")
+    (problem,) = problems(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n")
+    assert problem.startswith(f"2: arc.version: {text} is text to some parsers and a number to others")
 
 
 @pytest.mark.parametrize(
@@ -196,12 +223,12 @@ def test_text_that_is_a_number_to_the_engine(folder: pathlib.Path, text: str) ->
     ],
 )
 def test_what_everybody_reads_alike_is_no_mistake(folder: pathlib.Path, text: str) -> None:
-    assert mistakes(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n") == []
+    assert problems(folder, f"config:\n  gpu-runners:arc: {{version: {text}}}\n") == []
 
 
 def test_mistakes_within_an_alias_are_told_where_they_stand(folder: pathlib.Path) -> None:
     text = "config:\n  gpu-runners:profiles:\n    a: &a {image: 0123}\n    b: *a\n"
-    assert [mistake.split(";")[0] for mistake in mistakes(folder, text)] == [
+    assert [problem.split(";")[0] for problem in problems(folder, text)] == [
         "3: profiles.a.image: 0123 is read as the number 83",
         "3: profiles.b.image: 0123 is read as the number 83",
     ]
@@ -211,7 +238,7 @@ def test_a_key_twice_names_both_lines_wherever_it_is(folder: pathlib.Path) -> No
     text = (
         "config:\n  gpu-runners:arc:\n    release: a\n    'release': b\n  aws:region: x\n  aws:region: y\nconfig: {}\n"
     )
-    assert mistakes(folder, text) == [
+    assert problems(folder, text) == [
         "4: arc.release: stands twice: here and in line 3; remove one",
         "6: aws:region: stands twice: here and in line 5; remove one",
         "7: config: stands twice: here and in line 1; remove one",
@@ -219,12 +246,12 @@ def test_a_key_twice_names_both_lines_wherever_it_is(folder: pathlib.Path) -> No
 
 
 def test_a_key_may_stand_in_a_merge_and_beside_it(folder: pathlib.Path) -> None:
-    assert mistakes(folder, SHARED) == []
+    assert problems(folder, SHARED) == []
 
 
 @pytest.mark.parametrize("key", ["yes", "1", "1.5", "2027-01-01", "~", "null"])
 def test_keys_are_text(folder: pathlib.Path, key: str) -> None:
-    assert mistakes(folder, f"config:\n  gpu-runners:runners:\n    {key}: x\n") == [
+    assert problems(folder, f"config:\n  gpu-runners:runners:\n    {key}: x\n") == [
         f'3: runners.{key}: {key} is no text to YAML; put it in quotes: "{key}"'
     ]
 
@@ -232,20 +259,20 @@ def test_keys_are_text(folder: pathlib.Path, key: str) -> None:
 @pytest.mark.parametrize("value", ["{secure: v1:abc}", "{owner: {secure: v1:abc}}", "[{secure: v1:abc}]"])
 def test_secrets_stand_under_keys_of_their_own(folder: pathlib.Path, value: str) -> None:
     file = reading(folder, f"config:\n  gpu-runners:arc: {{release: {value}}}\n")
-    assert [fault.message for fault in file.mistakes] == [
+    assert [problem.message for problem in file.problems] == [
         "is a secret amid other settings; secrets have keys of their own"
     ]
     assert "v1:abc" not in str(file.values)
 
 
 def test_a_key_called_secure_among_others_is_none(folder: pathlib.Path) -> None:
-    assert mistakes(folder, "config:\n  gpu-runners:arc: {release: {secure: x, other: y}}\n") == []
+    assert problems(folder, "config:\n  gpu-runners:arc: {release: {secure: x, other: y}}\n") == []
 
 
 @pytest.mark.parametrize("tag", ["!mine", "!!binary", "!!set", "!!python/object/apply:os.system"])
 def test_tags_are_refused(folder: pathlib.Path, tag: str) -> None:
-    (mistake,) = mistakes(folder, f"config:\n  gpu-runners:arc: {{release: {tag} {{a: b}}}}\n")
-    assert mistake.startswith("2: arc.release: has the tag ")
+    (problem,) = problems(folder, f"config:\n  gpu-runners:arc: {{release: {tag} {{a: b}}}}\n")
+    assert problem.startswith("2: arc.release: has the tag ")
 
 
 # -- what cannot be read ----------------------------------------------------------------------------------------------
@@ -270,7 +297,7 @@ def test_what_is_no_stack_file(folder: pathlib.Path, text: str | bytes, message:
 
 
 def test_aliases_do_not_grow_without_bounds(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stacks.stack_file.MOST_VALUES", 10_000)
+    monkeypatch.setattr("gpufleet_stacks.settings.stack_file.MOST_VALUES", 10_000)
     lines = ["config:", "  gpu-runners:a: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"  gpu-runners:a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "to more values than any fleet has" in refused(folder, "\n".join(lines))
@@ -293,4 +320,4 @@ def test_values_are_those_of_pyyaml(folder: pathlib.Path) -> None:
         own = {key.removeprefix("gpu-runners:"): value for key, value in content.items() if "gpu-runners:" in key}
         file = read(path)
         assert file.values == {key: value for key, value in own.items() if key not in file.secrets}
-        assert file.mistakes == ()
+        assert file.problems == ()

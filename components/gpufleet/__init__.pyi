@@ -1,0 +1,9 @@
+"""Reusable Pulumi components of GPU CI clusters.
+
+One package for each area: `gpufleet.arc`, `gpufleet.aws`, `gpufleet.bare_metal`, `gpufleet.nvidia` and `gpufleet.amd`.
+Public names are those in each package's `__init__.pyi`.
+"""
+
+from .problem import InvalidArguments as InvalidArguments
+from .problem import Problem as Problem
+from .taint import Taint as Taint

@@ -1,0 +1,5 @@
+"""The GitHub Actions Runner Controller (ARC): controller, projects and runner scale sets."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,17 @@
+"""The GitHub Actions Runner Controller (ARC): controller, projects and runner scale sets."""
+
+from .controller import ArcController as ArcController
+from .controller import ArcControllerArgs as ArcControllerArgs
+from .controller import ControllerReference as ControllerReference
+from .project import ExistingSecret as ExistingSecret
+from .project import GithubApp as GithubApp
+from .project import GithubToken as GithubToken
+from .project import ProjectReference as ProjectReference
+from .project import RunnerProject as RunnerProject
+from .project import RunnerProjectArgs as RunnerProjectArgs
+from .scale_set import Docker as Docker
+from .scale_set import RunnerResources as RunnerResources
+from .scale_set import RunnerScaleSet as RunnerScaleSet
+from .scale_set import RunnerScaleSetArgs as RunnerScaleSetArgs
+from .scale_set import SecretKey as SecretKey
+from .scale_set import Volume as Volume

@@ -1,0 +1,1 @@
+"""Karpenter, its IAM policies and its node pools."""

@@ -1,0 +1,17 @@
+"""Machines reached over SSH: clusters by kubespray, NVIDIA's container toolkit, preflight. Never imports AWS's SDK."""
+
+from .container_toolkit import Advisory as Advisory
+from .container_toolkit import NvidiaContainerToolkit as NvidiaContainerToolkit
+from .container_toolkit import NvidiaContainerToolkitArgs as NvidiaContainerToolkitArgs
+from .kubespray.args import Calico as Calico
+from .kubespray.args import Kubespray as Kubespray
+from .kubespray.args import KubesprayClusterArgs as KubesprayClusterArgs
+from .kubespray.args import KubesprayNode as KubesprayNode
+from .kubespray.args import KubesprayRunner as KubesprayRunner
+from .kubespray.args import Mirrors as Mirrors
+from .kubespray.args import NvidiaRuntime as NvidiaRuntime
+from .kubespray.cluster import KubesprayCluster as KubesprayCluster
+from .preflight import HostFacts as HostFacts
+from .preflight import HostNeeds as HostNeeds
+from .ssh import SshHost as SshHost
+from .ssh import SshLogin as SshLogin

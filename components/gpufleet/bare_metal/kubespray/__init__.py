@@ -1,0 +1,1 @@
+"""Kubernetes on existing machines, by kubespray."""

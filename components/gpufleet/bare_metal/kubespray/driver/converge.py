@@ -1,0 +1,367 @@
+"""Runs kubespray on one cluster: one run at a time, only what is needed, and again from where the last one ended.
+
+Sent to the machine that runs kubespray, with the modules that it imports. A command's payload comes by standard
+input (payloads.py); the state lies in the cluster's folder, with the journal of what is in the cluster. Progress goes
+to standard error, results to standard output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Literal
+
+from gpufleet.bare_metal.kubespray.driver.folder import Cluster, RunError, say
+from gpufleet.bare_metal.kubespray.driver.install import InstallError, install
+from gpufleet.bare_metal.kubespray.driver.payloads import (
+    ConvergePayload,
+    EntrustPayload,
+    InstallPayload,
+    KubeconfigPayload,
+    RemovePayload,
+    SshConnections,
+    SshFiles,
+)
+from gpufleet.bare_metal.kubespray.driver.playbook import Outcome
+from gpufleet.bare_metal.kubespray.driver.steps import (
+    CONTROL_PLANE,
+    ETCD,
+    Desired,
+    Node,
+    Step,
+    committed,
+    leaving,
+    next_step,
+    refusals,
+    removals,
+    whole,
+    with_role,
+)
+
+FOLDER = "CLUSTER_FOLDER"
+"""Stands for the cluster's folder in files that are sent, until they are there."""
+
+SECRETS = "inventory/group_vars/all/secrets.yml"
+"""Variables of all hosts that are secret, in the cluster's folder."""
+
+HOST_SECRETS = "inventory/host_vars/{}/secrets.yml"
+"""Those of one host."""
+
+SSH_FILES: tuple[Literal["ssh_config"], Literal["known_hosts"]] = ("ssh_config", "known_hosts")
+"""Files of the SSH client, in the cluster's folder."""
+
+LAUNCHER = """\
+#!/bin/sh
+export PYTHONPATH={folder}/driver PYTHONDONTWRITEBYTECODE=1
+exec {venv}/bin/python -m gpufleet.bare_metal.kubespray.driver.converge {folder} "$@"
+"""
+
+
+def failure(step: Step, outcome: Outcome, log: pathlib.Path) -> RunError:
+    """What to tell of a run that failed."""
+    bad = [f"host {host}: {said}" for host, said in sorted({**outcome.failed, **outcome.unreachable}.items())]
+    ended = f"exit status {outcome.code}" if outcome.code >= 0 else f"ended by signal {-outcome.code}"
+    lines = [f"{step['playbook']} failed: {len(bad)} of {len(step['inventory'])} hosts, {ended}", *bad]
+    if not bad:
+        lines.append(_last_words(log))
+    lines.append(f"log: {log} on {socket.gethostname()}")
+    lines.append("what has been done stays; run `pulumi up` again once it is mended, and it goes on")
+    return RunError("\n".join(lines))
+
+
+def _last_words(log: pathlib.Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"it ended in its middle; its last line: {lines[-1][:400]}" if lines else "it printed nothing"
+
+
+def settings_of(folder: pathlib.Path, desired: Desired) -> str:
+    """Digest of what holds for the whole cluster, secret variables included."""
+    secret = folder / SECRETS
+    text = json.dumps(desired["variables"], sort_keys=True) + (secret.read_text() if secret.exists() else "")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def with_secrets(folder: pathlib.Path, name: str, node: Node) -> Node:
+    """The node with a digest of its secret variables, so that a change of them is one of the node."""
+    file = folder / HOST_SECRETS.format(name)
+    return node | {"secrets": hashlib.sha256(file.read_bytes()).hexdigest()} if file.exists() else node
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def set_up(cluster: Cluster, payload: InstallPayload) -> None:
+    """Install kubespray if it is missing, and the script that starts every other command."""
+    with cluster.locked():
+        checkout, venv = install(cluster.folder.parent / "kubespray", payload["source"], say)
+        cluster.write("kubespray.json", json.dumps({"checkout": str(checkout), "venv": str(venv)}))
+        cluster.write("run", LAUNCHER.format(folder=shlex.quote(str(cluster.folder)), venv=shlex.quote(str(venv))))
+        (cluster.folder / "run").chmod(0o700)
+    print(f"kubespray {payload['source']['version']}")
+
+
+def enroll(cluster: Cluster) -> None:
+    """Give the cluster an identity, which it keeps until it is reset."""
+    with cluster.locked():
+        journal = cluster.journal()
+        if not journal["identity"]:
+            journal = journal | {"identity": secrets.token_hex(8)}
+            cluster.keep(journal)
+    print(journal["identity"])
+
+
+def entrust(cluster: Cluster, payload: EntrustPayload) -> None:
+    """Store the secrets, and print a random revision ID that changes when a secret variable changes."""
+    with cluster.locked():
+        if payload["identity_file"]:
+            cluster.write("identity", payload["identity_file"].rstrip("\n") + "\n")
+        files = {SECRETS: payload["variables"]}
+        files |= {HOST_SECRETS.format(host): variables for host, variables in payload["hosts"].items()}
+        journal = cluster.journal()
+        changed = not journal["secrets"]
+        for name, variables in files.items():
+            text, file = literal(variables), cluster.folder / name
+            if not file.exists() or file.read_text() != text:
+                cluster.write(name, text)
+                changed = True
+        if changed:
+            journal = journal | {"secrets": secrets.token_hex(8)}
+            cluster.keep(journal)
+    print(journal["secrets"])
+
+
+def literal(variables: Mapping[str, str]) -> str:
+    """Return variables as YAML whose values Ansible does not take for templates: a password may contain `{{`."""
+    lines = [f"{json.dumps(name)}: !unsafe {_quoted(value)}\n" for name, value in sorted(variables.items())]
+    return "".join(lines) or "{}\n"
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted YAML scalar. YAML has no surrogate pairs, so JSON's escapes of other scripts are not its own."""
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", json.dumps(text, ensure_ascii=False))
+
+
+def converge(cluster: Cluster, payload: ConvergePayload) -> None:
+    """Bring the cluster to the desired state, except for removals: deleting a node's resource removes the node."""
+    desired = payload["desired"]
+    with cluster.locked() as lock:
+        if refused := refusals(cluster.journal(), desired):
+            raise RunError("\n".join(refused))
+        stage(cluster, payload)
+        brought_up(cluster, desired, lock)
+    print(f"{len(desired['nodes'])} nodes, Kubernetes {desired['kubernetes']}")
+
+
+def stage(cluster: Cluster, payload: ConvergePayload) -> None:
+    """Write the desired state to the folder, for removals and the reset, whose payloads lack it. Delete secrets that
+    are no longer set."""
+    desired = payload["desired"]
+    cluster.write("desired.json", json.dumps(desired, indent=1))
+    for group, variables in desired["variables"].items():
+        cluster.write(f"inventory/group_vars/{group}/kubespray.yml", json.dumps(variables, indent=1))
+    for file in sorted(cluster.folder.glob("inventory/group_vars/*/kubespray.yml")):
+        if file.parent.name not in desired["variables"]:
+            file.unlink()
+    if payload["secrets"] is None:
+        for name in ("identity", SECRETS):
+            (cluster.folder / name).unlink(missing_ok=True)
+    going = leaving(cluster.journal(), desired)
+    # Whoever is to be removed is still logged in to.
+    for folder in cluster.folder.glob("inventory/host_vars/*"):
+        if folder.name not in {*payload["secret_hosts"], *going}:
+            shutil.rmtree(folder)
+    if payload["ssh"]:
+        stage_ssh(cluster, payload["ssh"], {*desired["nodes"], *going})
+
+
+def stage_ssh(cluster: Cluster, connections: SshConnections, wanted: Set[str]) -> None:
+    """Write the SSH client's files. A host that is being removed keeps the part that it had before."""
+    file = cluster.folder / "ssh.json"
+    before: dict[str, SshFiles] = json.loads(file.read_text()) if file.exists() else {}
+    known = {host: files for host, files in (before | connections["hosts"]).items() if host in wanted}
+    cluster.write("ssh.json", json.dumps(known, indent=1))
+    for name in SSH_FILES:
+        text = "".join(files[name] for files in known.values()) + connections["rest"][name]
+        cluster.write(name, text.replace(FOLDER, str(cluster.folder)))
+
+
+def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
+    """Runs one step after another until all is there, and commits each."""
+    desired = desired | {
+        "nodes": {name: with_secrets(cluster.folder, name, node) for name, node in desired["nodes"].items()}
+    }
+    settings = settings_of(cluster.folder, desired)
+    while step := next_step(cluster.journal(), desired, settings):
+        journal = cluster.journal()
+        begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
+        cluster.keep(journal | {"touched": journal["touched"] | begun})
+        if step["limit"]:
+            gather(cluster, step, lock)
+        outcome, log = cluster.run(step, lock)
+        if not outcome.well:
+            raise failure(step, outcome, log)
+        cluster.keep(committed(cluster.journal(), desired, step, settings))
+    say("nothing is left to do")
+
+
+def gather(cluster: Cluster, step: Step, lock: int) -> None:
+    """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md
+    at v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+    down = unreachable(cluster, step, lock)
+    missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
+    if missing:
+        raise RunError(
+            f"{step['playbook']}: {', '.join(missing)} cannot be reached, and nothing is known of it from before; bring"
+            " it up, or remove it from the list and name it among the lost nodes"
+        )
+
+
+def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
+    """Workers that are down and that the step can do without, once facts of all others have been gathered.
+
+    Raises RunError where it cannot do without.
+    """
+    facts = whole("playbooks/facts.yml", step["inventory"], [], {"any_errors_fatal": False})
+    outcome, log = cluster.run(facts, lock)
+    needed = {*step["brings"], *with_role(step["inventory"], CONTROL_PLANE), *with_role(step["inventory"], ETCD)}
+    if not outcome.recap or outcome.failed or needed & set(outcome.unreachable):
+        raise failure(facts, outcome, log)
+    for name in outcome.unreachable:
+        say(f"{name} cannot be reached; going on without it")
+    return list(outcome.unreachable)
+
+
+def remove(cluster: Cluster, payload: RemovePayload) -> None:
+    """Remove a node that is no longer desired, and every other such node in the same run."""
+    name = payload["node"]
+    with cluster.locked() as lock:
+        desired = cluster.desired()
+        if desired is None or name in desired["nodes"]:
+            say(f"{name} is still in the list of nodes; nothing is removed")
+            return
+        if name not in leaving(cluster.journal(), desired):
+            say(f"{name} is not in the cluster")
+            return
+        if not cluster.journal()["members"]:
+            # Nothing has ever come up: there is no cluster to remove it from.
+            forget(cluster, desired)
+            return
+        for step in removals(cluster.journal(), desired):
+            removed(cluster, desired, step, lock)
+        brought_up(cluster, desired, lock)
+
+
+def forget(cluster: Cluster, desired: Desired) -> None:
+    """Nodes that a first run began with are wanted no more before there was a cluster."""
+    journal = cluster.journal()
+    gone = leaving(journal, desired)
+    say(f"no cluster has come up yet; {', '.join(gone)} may have parts of Kubernetes on it")
+    cluster.keep(journal | {"touched": {key: node for key, node in journal["touched"].items() if key not in gone}})
+
+
+def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
+    """Runs one removal. Workers that are down and stay do not hold it up."""
+    if "reset_nodes" not in step["extra"]:
+        step = without(step, unreachable(cluster, step, lock))
+    outcome, log = cluster.run(step, lock)
+    if not outcome.well:
+        raise failure(step, outcome, log)
+    cluster.keep(committed(cluster.journal(), desired, step, ""))
+    for name in step["brings"]:
+        shutil.rmtree((cluster.folder / HOST_SECRETS.format(name)).parent, ignore_errors=True)
+
+
+def without(step: Step, down: Sequence[str]) -> Step:
+    """The step on every node but some. With a limit, Ansible's own `localhost` has to be named to be in it."""
+    limit = ["all", "localhost", *(f"!{name}" for name in down)] if down else []
+    return step | {"limit": limit}
+
+
+def reset(cluster: Cluster) -> None:
+    """Remove Kubernetes from every node in one run, then delete the cluster's journal and secrets."""
+    with cluster.locked() as lock:
+        journal = cluster.journal()
+        there = journal["touched"] | journal["members"]
+        desired = cluster.desired()
+        lost = [name for name in (desired["lost"] if desired else []) if name in there]
+        if there:
+            step = without(
+                whole("reset.yml", there, [], {"reset_confirmation": "yes", "skip_confirmation": True}), lost
+            )
+            outcome, log = cluster.run(step, lock)
+            if not outcome.well:
+                raise failure(step, outcome, log)
+        for name in ("journal.json", "desired.json", "identity"):
+            (cluster.folder / name).unlink(missing_ok=True)
+        for name in ("inventory", "facts", "cp", "tmp"):
+            shutil.rmtree(cluster.folder / name, ignore_errors=True)
+
+
+def kubeconfig(cluster: Cluster, payload: KubeconfigPayload) -> None:
+    """Print the administrator's kubeconfig. kubespray issues a new certificate whenever it writes the file, so it
+    writes the file only if that is missing or the generation has changed."""
+    import yaml
+
+    artifact = cluster.folder / "inventory" / "artifacts" / "admin.conf"
+    served = cluster.folder / "inventory" / "artifacts" / "served"
+    with cluster.locked() as lock:
+        given = served.read_text() if served.exists() else payload["generation"]
+        if not artifact.exists() or given != payload["generation"]:
+            step = whole("cluster.yml", cluster.journal()["members"], [])
+            outcome, log = cluster.run(step, lock, "--tags", "client")
+            if not outcome.well:
+                raise failure(step, outcome, log)
+        config = yaml.safe_load(artifact.read_text())
+        cluster.write("inventory/artifacts/served", payload["generation"])
+    if payload["server"]:
+        for each in config["clusters"]:
+            each["cluster"]["server"] = payload["server"]
+    print(yaml.safe_dump(config, sort_keys=False), end="")
+
+
+def run(cluster: Cluster, command: str, payload: Any) -> None:
+    """Run a command with its payload, as decoded from JSON."""
+    match command:
+        case "install":
+            set_up(cluster, payload)
+        case "enroll":
+            enroll(cluster)
+        case "entrust":
+            entrust(cluster, payload)
+        case "converge":
+            converge(cluster, payload)
+        case "remove":
+            remove(cluster, payload)
+        case "reset":
+            reset(cluster)
+        case "kubeconfig":
+            kubeconfig(cluster, payload)
+        case _:
+            raise RunError(f"{command}: unknown command; the driver's commands are in {pathlib.Path(__file__).name}")
+
+
+def main(folder: str, command: str, payload: Any) -> int:
+    """Run a command on the cluster of a folder, and return the exit code."""
+    try:
+        run(Cluster(pathlib.Path(folder)), command, payload)
+    except (RunError, InstallError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename or folder}: {error.strerror} on {socket.gethostname()}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # A deletion of a resource without standard input has none.
+    text = sys.stdin.read()
+    sys.exit(main(sys.argv[1], sys.argv[2], json.loads(text) if text.strip() else {}))

@@ -1,0 +1,135 @@
+"""The folder of one cluster on the machine that runs kubespray: its lock, its journal, its runs.
+
+Sent to the machine that runs kubespray as it is: standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+
+from gpufleet.bare_metal.kubespray.driver import playbook as playbook
+from gpufleet.bare_metal.kubespray.driver.steps import Desired, Journal, Step, hosts, immutable
+
+NO_CLUSTER: Journal = {
+    "identity": "",
+    "members": {},
+    "touched": {},
+    "settings": None,
+    "secrets": None,
+    "kubespray": "",
+    "kubernetes": "",
+}
+
+
+class RunError(Exception):
+    """Nothing was run, or a run failed. The message is for people, a line for each thing to know."""
+
+
+def say(line: str) -> None:
+    """Progress. That nobody reads it any more, since whoever started this has been killed, ends no run."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
+    with contextlib.suppress(OSError):
+        print(f"{now} {line[: playbook.LINE_LIMIT]}", file=sys.stderr, flush=True)
+
+
+class Cluster:
+    """The folder of one cluster."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self._journal = folder / "journal.json"
+        self._desired = folder / "desired.json"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Nothing else runs on the cluster meanwhile. The lock is the kernel's, and ends with its last holder."""
+        with (self.folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another run on this cluster to end; its log is the newest in {self.folder / 'logs'}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock.fileno()
+
+    def journal(self) -> Journal:
+        """What is in the cluster."""
+        if not self._journal.exists():
+            return NO_CLUSTER
+        journal: Journal = json.loads(self._journal.read_text())
+        desired = self.desired()
+        if journal["members"] and "immutable" not in journal and desired:
+            # An older driver wrote it. What it staged last is what the cluster was made with, as far as is known.
+            journal["immutable"] = immutable(desired["variables"])
+        return journal
+
+    def keep(self, journal: Journal) -> None:
+        """Writes the journal, whole or not at all."""
+        self.write("journal.json", json.dumps(journal, indent=1))
+
+    def desired(self) -> Desired | None:
+        """What was wanted last."""
+        if not self._desired.exists():
+            return None
+        desired: Desired = json.loads(self._desired.read_text())
+        return desired
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a file of the folder for its owner alone, whole or not at all."""
+        file = self.folder / name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.part")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
+            output.write(text)
+            output.flush()
+            os.fsync(output.fileno())
+        part.replace(file)
+
+    def surroundings(self) -> playbook.Surroundings:
+        """Where kubespray is. Raises RunError where it has not been installed."""
+        file = self.folder / "kubespray.json"
+        if not file.exists():
+            raise RunError(f"{file}: is missing; the resource that installs kubespray has not run")
+        found = json.loads(file.read_text())
+        return playbook.Surroundings(
+            checkout=pathlib.Path(found["checkout"]), venv=pathlib.Path(found["venv"]), folder=self.folder
+        )
+
+    def run(self, step: Step, lock: int, *options: str) -> tuple[playbook.Outcome, pathlib.Path]:
+        """Runs one step with an inventory of its own making."""
+        place = self.surroundings()
+        free = shutil.disk_usage(self.folder).free
+        if free < playbook.SPACE_NEEDED:
+            raise RunError(
+                f"{self.folder}: {free // 2**20} MiB are free on {socket.gethostname()}; a run needs"
+                f" {playbook.SPACE_NEEDED // 2**20} MiB for its log; free some, then run `pulumi up` again"
+            )
+        # JSON is YAML too; the file's name decides who reads it, and kubespray's ansible.cfg leaves out `.ini`.
+        self.write("inventory/hosts.yaml", json.dumps(hosts(step["inventory"]), indent=1))
+        for name in ("logs", "facts", "cp", "tmp"):
+            (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+        name = pathlib.Path(step["playbook"]).stem
+        log = self.folder / "logs" / f"{now}-{name}.log"
+        whom = f" for {', '.join(step['limit'])}" if step["limit"] else ""
+        say(f"{step['playbook']}{whom}: log {log}")
+        outcome = playbook.run(
+            place,
+            step["playbook"],
+            inventory=self.folder / "inventory",
+            log=log,
+            say=say,
+            lock=lock,
+            limit=step["limit"],
+            options=options,
+            extra=step["extra"],
+        )
+        return outcome, log

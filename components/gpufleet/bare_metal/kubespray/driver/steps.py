@@ -1,0 +1,332 @@
+"""What kubespray has to do to a cluster, from what is in it and what is wanted, and which changes it cannot make.
+
+Sent to the machine that runs kubespray as it is: standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NotRequired, TypedDict
+
+CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
+
+GROUPS = {CONTROL_PLANE: "kube_control_plane", ETCD: "etcd", WORKER: "kube_node"}
+"""kubespray's groups, by role; it makes `k8s_cluster` of them by itself (roles/dynamic_groups at v2.31.0)."""
+
+FIXED = ("ip", "access_ip", "etcd_member_name")
+"""Variables of a host that its certificates, its etcd member and its peers hold on to."""
+
+
+DETACH_SECONDS = 120
+"""Pause between two looks at the volumes of a drained node. Three pauses are the 6 minutes after which Kubernetes
+detaches the volumes of a node that does not answer (maxWaitForUnmountDuration of its attach-detach controller)."""
+
+LOST: dict[str, Any] = {
+    "reset_nodes": False,
+    "allow_ungraceful_removal": True,
+    "drain_timeout": "1s",
+    "drain_retries": 0,
+    "drain_grace_period": 0,
+}
+"""Variables for the removal of lost nodes. kubespray drains whatever has a Node object, and offers no way round it: the
+tag `pre-remove` cannot be skipped, as the role after it uses `nodes` (roles/remove-node/post-remove/tasks/main.yml:8 at
+v2.31.0). So the drain ends after a second (kubectl takes 0 for no limit), its failure is ignored, and volumes are not
+waited for (roles/remove_node/pre_remove/tasks/main.yml:27 and :44). Remaining pods go with the Node object."""
+
+
+IMMUTABLE: Mapping[str, Any] = {
+    "cluster_name": "cluster.local",
+    "kube_service_addresses": "10.233.0.0/18",
+    "kube_pods_subnet": "10.233.64.0/18",
+    "kube_network_node_prefix": 24,
+    "kube_service_addresses_ipv6": "fd85:ee78:d8a6:8607::1000/116",
+    "kube_pods_subnet_ipv6": "fd85:ee78:d8a6:8607::1:0000/112",
+    "kube_network_node_prefix_ipv6": 120,
+    "kube_network_plugin": "calico",
+    "container_manager": "containerd",
+    "etcd_deployment_type": "host",
+}
+"""Variables that no playbook changes in a live cluster, with kubespray's defaults
+(roles/kubespray_defaults/defaults/main/main.yml:119, :212, :243-289, :338 and :437 at v2.31.0). kubeadm reads the
+networks and the name when it makes the cluster; Services and nodes keep what they were given then. kubespray installs
+another network plugin, container manager or etcd deployment beside the old one, which holds the state."""
+
+
+class Node(TypedDict):
+    """A machine of the cluster."""
+
+    roles: list[str]
+    variables: dict[str, Any]
+    secrets: NotRequired[str]
+    """Digest of its secret variables, known where kubespray runs and nowhere else."""
+
+
+class Desired(TypedDict):
+    """What is wanted. Nodes are in the order of kubespray's groups: the first of a group is special."""
+
+    nodes: dict[str, Node]
+    variables: dict[str, dict[str, Any]]
+    kubespray: str
+    kubernetes: str
+    drain_seconds: int
+    drain_grace_seconds: int
+    upgrade_serial: str
+    lost: list[str]
+
+
+class Journal(TypedDict):
+    """What is in the cluster, as far as runs have ended well."""
+
+    identity: str
+    members: dict[str, Node]
+    touched: dict[str, Node]
+    settings: str | None
+    secrets: str | None
+    kubespray: str
+    kubernetes: str
+    immutable: NotRequired[dict[str, Any]]
+    """Values of `IMMUTABLE` that the cluster was made with; journals of older drivers lack them."""
+
+
+class Step(TypedDict):
+    """One run of a playbook: with which nodes in the inventory, on which of them, and which it brings up to date."""
+
+    playbook: str
+    inventory: dict[str, Node]
+    limit: list[str]
+    extra: dict[str, Any]
+    brings: list[str]
+
+
+def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
+    """Names of the nodes that have the role, in order."""
+    return [name for name, node in nodes.items() if role in node["roles"]]
+
+
+def numbers(version: str) -> tuple[int, int, int]:
+    """Major, minor and patch number of a version, with or without a leading `v`. Raises ValueError for others."""
+    found = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    if not found:
+        raise ValueError(f"{version!r} has no major, minor and patch number")
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
+    """Nodes that are in the cluster, or that a run has begun with, and are wanted no more."""
+    there = journal["touched"] | journal["members"]
+    return {name: node for name, node in there.items() if name not in desired["nodes"]}
+
+
+def hosts(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """An inventory as Ansible's `yaml` plugin reads it."""
+    groups = {
+        group: {"hosts": {name: dict[str, Any]() for name in with_role(nodes, role)}} for role, group in GROUPS.items()
+    }
+    return {"all": {"hosts": {name: node["variables"] for name, node in nodes.items()}, "children": groups}}
+
+
+# -- what kubespray cannot do -----------------------------------------------------------------------------------------
+
+
+def refusals(journal: Journal, desired: Desired) -> list[str]:
+    """Changes that kubespray cannot make to this cluster, one line each. Empty for a new cluster."""
+    if not journal["members"]:
+        return []
+    checks: tuple[Callable[[Journal, Desired], Iterator[str]], ...] = (
+        *(_versions, _immutable, _firsts, _roles, _addresses, _etcd),
+    )
+    return [line for check in checks for line in check(journal, desired)]
+
+
+def _versions(journal: Journal, desired: Desired) -> Iterator[str]:
+    for what, before, after in (
+        ("kubernetes version", journal["kubernetes"], desired["kubernetes"]),
+        ("kubespray version", journal["kubespray"], desired["kubespray"]),
+    ):
+        (major, old, _), (next_major, new, _) = numbers(before), numbers(after)
+        if numbers(after) < numbers(before):
+            yield f"{what}: {after} is older than {before}, which runs; take {before} or newer"
+        elif next_major != major or new > old + 1:
+            yield (
+                f"{what}: {after} is more than one minor after {before}, which runs; one at a time is allowed; go to a"
+                f" {major}.{old + 1} first"
+            )
+
+
+def immutable(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values of `IMMUTABLE`, from variables by group. Those of IPv6 count only where it is switched on."""
+    values = {**IMMUTABLE, **{name: value for name, (_, value) in _given(variables).items()}}
+    switches = {**variables.get("all", {}), **variables.get("k8s_cluster", {})}
+    if switches.get("ipv6_stack", switches.get("enable_dual_stack_networks", False)):
+        return values
+    return {name: value for name, value in values.items() if not name.endswith("_ipv6")}
+
+
+def _given(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """Return the variables of `IMMUTABLE` that are set, each with its group and value: k8s_cluster wins over all."""
+    return {
+        name: (group, variables[group][name])
+        for group in ("all", "k8s_cluster")
+        for name in IMMUTABLE
+        if name in variables.get(group, {})
+    }
+
+
+def _immutable(journal: Journal, desired: Desired) -> Iterator[str]:
+    before, given = journal.get("immutable", {}), _given(desired["variables"])
+    for name, value in immutable(desired["variables"]).items():
+        # YAML may have a number as text.
+        if str(before.get(name, value)) != str(value):
+            group = given[name][0] if name in given else "all"
+            yield (
+                f"variables.{group}.{name}: {value}; the cluster was made with {before[name]}, and kubespray cannot"
+                f" change it while the cluster lives; write {before[name]} again, or make a new cluster"
+            )
+
+
+def _firsts(journal: Journal, desired: Desired) -> Iterator[str]:
+    """docs/operations/nodes.md at v2.31.0: the first of either group stays, and new ones are appended."""
+    for role in (CONTROL_PLANE, ETCD):
+        before, after = with_role(journal["members"], role), with_role(desired["nodes"], role)
+        if before and before[0] not in desired["nodes"]:
+            yield f"nodes: {before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it; keep it in the list"
+        elif [name for name in after if name in before] + [name for name in after if name not in before] != after:
+            yield f"nodes: a new node stands before an old one in {GROUPS[role]}; new ones come last; append it"
+        elif [name for name in before if name in after] != [name for name in after if name in before]:
+            yield f"nodes: the nodes of {GROUPS[role]} have changed places; their order is kept; put them back"
+
+
+def _roles(journal: Journal, desired: Desired) -> Iterator[str]:
+    for name, node in journal["members"].items():
+        if name not in desired["nodes"]:
+            continue
+        wanted = desired["nodes"][name]["roles"]
+        for role in node["roles"]:
+            if role not in wanted:
+                yield (
+                    f"nodes.{name}: the role {role} is gone; kubespray takes no role from a node that stays; remove the"
+                    " node, then add it anew"
+                )
+        if ETCD in wanted and ETCD not in node["roles"]:
+            yield (
+                f"nodes.{name}: the role {ETCD} is new; kubespray gives it to new nodes only; remove the node, then add"
+                " it anew"
+            )
+
+
+def _addresses(journal: Journal, desired: Desired) -> Iterator[str]:
+    for name, node in journal["members"].items():
+        after = desired["nodes"].get(name, node)["variables"]
+        for key in FIXED:
+            if node["variables"].get(key) != after.get(key):
+                yield (
+                    f"nodes.{name}: {key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates"
+                    " and peers hold on to it; remove the node, then add it anew"
+                )
+
+
+def _etcd(journal: Journal, desired: Desired) -> Iterator[str]:
+    before, after = set(with_role(journal["members"], ETCD)), set(with_role(desired["nodes"], ETCD))
+    if before - after and after - before:
+        yield (
+            f"nodes: etcd gains {', '.join(sorted(after - before))} and loses {', '.join(sorted(before - after))};"
+            " one at a time is allowed; add two, then remove two"
+        )
+
+
+# -- what comes next --------------------------------------------------------------------------------------------------
+
+
+def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
+    """What to run next towards what is wanted; None when all is there. Removals are no part of it.
+
+    `settings` is a digest of what holds for the whole cluster. Every step that has been committed brings the end
+    nearer: an upgrade of what is there, then one run for everything else.
+    """
+    members, nodes = journal["members"], desired["nodes"]
+    if not members:
+        return whole("cluster.yml", nodes, list(nodes))
+    # What is lost would hold up every run that is not limited.
+    going = {name: node for name, node in leaving(journal, desired).items() if name not in desired["lost"]}
+    if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
+        # Nodes that are still to come are no part of an upgrade: there is nothing on them to drain.
+        staying = {name: node for name, node in nodes.items() if name in members}
+        extra = _drain(desired) | {"serial": desired["upgrade_serial"]}
+        return whole("upgrade-cluster.yml", staying | going, list(staying), extra)
+    changed = [name for name, node in nodes.items() if members.get(name) != node]
+    everyone = nodes | going
+    if journal["settings"] != settings or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
+        more_etcd = any(ETCD in nodes[name]["roles"] and name not in members for name in nodes)
+        # docs/operations/nodes.md at v2.31.0, "Adding an etcd node".
+        return whole("cluster.yml", everyone, list(nodes), {"etcd_retries": 10} if more_etcd else {})
+    if changed:
+        return {"playbook": "scale.yml", "inventory": everyone, "limit": changed, "extra": {}, "brings": changed}
+    return None
+
+
+def _by_itself(before: Node | None, after: Node) -> bool:
+    """Whether a node can be brought up to date without the others: new workers, and what has been one all along."""
+    return (
+        after["roles"] == [WORKER] if before is None else before["roles"] == after["roles"] and WORKER in after["roles"]
+    )
+
+
+def whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any] | None = None) -> Step:
+    """A run on every node of its inventory."""
+    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": extra or {}, "brings": brings}
+
+
+def removals(journal: Journal, desired: Desired) -> list[Step]:
+    """The runs that remove what is wanted no more: one for what can be drained, one for what is lost."""
+    gone, steps = leaving(journal, desired), []
+    for lost in (False, True):
+        names = [name for name in gone if (name in desired["lost"]) == lost]
+        extra = LOST if lost else _drain(desired) | {"drain_grace_period": _grace_and_detach(desired)}
+        extra = extra | {"node": ",".join(names), "skip_confirmation": True}
+        if names:
+            steps.append(whole("remove-node.yml", desired["nodes"] | gone, names, extra))
+    return steps
+
+
+def _drain(desired: Desired) -> dict[str, Any]:
+    """Variables that limit the drain of a node to `drain_seconds`, for upgrades as for removals.
+
+    kubespray starts a drain that timed out again, `drain_retries` times (3): with that, a node would be waited for four
+    times as long (roles/remove_node/pre_remove/tasks/main.yml:29-31, roles/upgrade/pre-upgrade/tasks/main.yml:69-71 at
+    v2.31.0). kubectl itself repeats refused evictions until its timeout.
+    """
+    return {
+        "drain_timeout": f"{desired['drain_seconds']}s",
+        "drain_retries": 0,
+        "drain_grace_period": desired["drain_grace_seconds"],
+    }
+
+
+def _grace_and_detach(desired: Desired) -> str:
+    """Return a template of `drain_grace_period` for removals. kubespray uses the variable twice there: as the grace
+    period of the drain, then as the pause between four looks at the node's volumes
+    (roles/remove_node/pre_remove/tasks/main.yml:17 and :41 at v2.31.0). The drain's result tells the two apart."""
+    drained = "'drain' in (result | default({})).cmd | default([])"
+    return f"{{{{ {DETACH_SECONDS} if {drained} else {desired['drain_grace_seconds']} }}}}"
+
+
+def committed(journal: Journal, desired: Desired, step: Step, settings: str) -> Journal:
+    """What is in the cluster once the step has ended well."""
+    brings = step["brings"]
+    after = journal.copy()
+    after["touched"] = {name: node for name, node in journal["touched"].items() if name not in brings}
+    if step["playbook"] == "remove-node.yml":
+        left = {name: node for name, node in journal["members"].items() if name in brings}
+        after["members"] = {name: node for name, node in journal["members"].items() if name not in brings}
+        # Those that stay still name a member of etcd or of the control plane that is gone.
+        if any(node["roles"] != [WORKER] for node in left.values()):
+            after["settings"] = None
+        return after
+    members = journal["members"] | {name: desired["nodes"][name] for name in brings}
+    # In the order of what is wanted: the first of a group is special.
+    after["members"] = {name: members[name] for name in desired["nodes"] | members if name in members}
+    if not step["limit"]:
+        after |= {"settings": settings, "kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
+        after["immutable"] = immutable(desired["variables"])
+    return after

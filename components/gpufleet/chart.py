@@ -1,0 +1,69 @@
+"""Sources of Helm charts: the vendor's registry, or a mirror of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs, RepositoryOptsArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A Helm chart at an exact version."""
+
+    name: str
+    """Chart name, also the last part of its OCI path."""
+    registry: str
+    """The vendor's OCI registry and path without the chart name, such as `oci://ghcr.io/org/charts`, or an `https://`
+    chart repository."""
+    version: str
+    """Exact chart version, never a range: a scale set and its controller must match."""
+    mirror: str | None = None
+    """Mirror for sites without internet access: an `oci://` path, an `https://` chart repository, or a folder with
+    `<name>-<version>.tgz`. None uses the vendor's registry."""
+
+    @property
+    def reference(self) -> str:
+        """Return the `chart` argument of a Helm release: an OCI reference, a file or, for a chart repository, a
+        name."""
+        source = self.source
+        if source.startswith("oci://"):
+            return f"{source}/{self.name}"
+        if source.startswith(("https://", "http://")):
+            return self.name
+        return f"{source}/{self.name}-{self.version}.tgz"
+
+    @property
+    def repository(self) -> RepositoryOptsArgs | None:
+        """Return the repository options of a Helm release; only HTTP chart repositories have them."""
+        return RepositoryOptsArgs(repo=self.source) if self.source.startswith(("https://", "http://")) else None
+
+    @property
+    def source(self) -> str:
+        return (self.mirror or self.registry).rstrip("/")
+
+    def release(
+        self,
+        name: str,
+        *,
+        release: str,
+        namespace: pulumi.Input[str],
+        opts: pulumi.ResourceOptions,
+        values: Mapping[str, Any] | None = None,
+        **further: Any,
+    ) -> Release:
+        """Return a Helm release of the chart: real Helm with hooks, and one resource in the tree. `further` are
+        arguments of `ReleaseArgs`."""
+        args = ReleaseArgs(
+            name=release,
+            namespace=namespace,
+            chart=self.reference,
+            repository_opts=self.repository,
+            version=self.version,
+            values=values,
+            **further,
+        )
+        return Release(name, args, opts=opts)

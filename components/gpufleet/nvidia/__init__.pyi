@@ -1,0 +1,7 @@
+"""NVIDIA's device plugin, GPU operator, and sharing of GPUs."""
+
+from .device_plugin import NvidiaDevicePlugin as NvidiaDevicePlugin
+from .device_plugin import NvidiaDevicePluginArgs as NvidiaDevicePluginArgs
+from .gpu_operator import NvidiaGpuOperator as NvidiaGpuOperator
+from .gpu_operator import NvidiaGpuOperatorArgs as NvidiaGpuOperatorArgs
+from .sharing import TimeSlicing as TimeSlicing

@@ -1,1 +1,0 @@
-"""What can be said of a fleet without deploying it."""

@@ -1,0 +1,167 @@
+"""AWS: a cluster on EKS, Karpenter that buys its nodes, and NVIDIA's device plugin on them.
+
+What a destroy takes with it, though Pulumi never made it: instances, their volumes, launch templates and instance
+profiles. Karpenter's controller removes them before it lets go of a pool and its EC2NodeClass (`finalize` in
+pkg/controllers/nodeclass/controller.go of aws/karpenter-provider-aws at v1.14.1), and stays until the last of them is
+gone. Where the controller is lost first, they are left, and NodePools hang on their finalizers.
+
+What it leaves: load balancers and EBS volumes of Services and claims that somebody has made on the cluster. The stack
+makes none. Remove them first: the VPC does not go while a load balancer's interfaces are in it, and volumes are paid
+for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
+cluster's secrets is kept for 30 days.
+
+With `deletionProtection` on, control plane and VPC are protected in Pulumi's state too, so that `pulumi destroy`
+refuses before anything is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+from pulumi_aws import Provider
+from pulumi_aws.ec2 import Vpc
+from pulumi_kubernetes.apps.v1 import Deployment
+
+from gpufleet.aws.eks.cluster import EksCluster
+from gpufleet.aws.eks.cluster_args import SYSTEM_NODE_LABELS
+from gpufleet.aws.eks.network import EksNetwork
+from gpufleet.aws.eks.network_args import NetworkReference
+from gpufleet.aws.karpenter.controller import FeatureGates, Karpenter, KarpenterArgs
+from gpufleet.aws.karpenter.node_pool import KarpenterNodePool
+from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
+from gpufleet.nvidia.device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
+from gpufleet.nvidia.sharing import GPU
+from gpufleet_stacks import runners
+from gpufleet_stacks.fleet import Fleet
+from gpufleet_stacks.runners import Place, SystemPlace
+from gpufleet_stacks.settings.args.eks import cluster_args, network_args
+from gpufleet_stacks.settings.args.node_pools import node_pool_args, pools_with_gpus, time_slicing
+from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
+from gpufleet_stacks.settings.models.karpenter import KarpenterPool
+from gpufleet_stacks.settings.system_requests import ARC_CONTROLLER, KARPENTER, LISTENER
+
+
+def build(settings: EksSettings) -> Fleet:
+    """The cluster with everything that runs on it, and the stack's outputs."""
+    cluster, mirror = settings.cluster, settings.charts.mirror if settings.charts else None
+    account = Provider("aws", region=cluster.region, allowed_account_ids=[cluster.account])
+    in_account = pulumi.ResourceOptions(providers=[account])
+    eks = EksCluster(cluster.name, cluster_args(cluster, network(cluster, in_account)), in_account)
+    opts = pulumi.ResourceOptions(providers=[account, eks.provider])
+    karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
+    pools = {
+        name: KarpenterNodePool(name, node_pool_args(name, cluster, karpenter.reference.needs), opts)
+        for name in cluster.node_pools
+    }
+    plugins = []
+    if pools_with_gpus(cluster):
+        plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
+    made = runners.build(
+        settings,
+        lambda runner: Place(
+            gpu_resource=GPU,
+            node_selector={NODE_POOL_LABEL: settings.pool_name(runner)},
+            do_not_disrupt=True,
+            needs=[pools[settings.pool_name(runner)].ready],
+        ),
+        opts,
+        SystemPlace(
+            node_selector=SYSTEM_NODE_LABELS,
+            requests=ARC_CONTROLLER.requests,
+            listener_requests=LISTENER.requests,
+        ),
+    )
+    if smoke := cluster.smoke_workload:
+        needs = [pools[smoke.pool].ready, *plugins]
+        smoke_workload(smoke, cluster.node_pools[smoke.pool], needs, [eks.provider])
+    pulumi.export("endpoint", eks.reference.endpoint)
+    return Fleet(provider=eks.provider, cluster=eks, runners=made, node_pools=pools)
+
+
+def network(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> NetworkReference:
+    """The cluster's network: made, or there already."""
+    given = cluster.network
+    if given.kind == "own":
+        return EksNetwork(f"{cluster.name}-network", network_args(cluster, given), opts).reference
+    vpc = Vpc.get(f"{cluster.name}-network", given.vpc_id, opts=opts)
+    return NetworkReference(vpc_id=given.vpc_id, private_subnets=given.private_subnets, cidr=vpc.cidr_block)
+
+
+def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | None) -> KarpenterArgs:
+    """Karpenter as its component takes it."""
+    shared = any(pool.sharing for pool in cluster.node_pools.values())
+    return KarpenterArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        account_id=cluster.account,
+        partition=cluster.partition,
+        cluster_endpoint=eks.reference.endpoint,
+        version=cluster.karpenter.version,
+        replicas=KARPENTER.replicas,
+        cpu=KARPENTER.requests["cpu"],
+        memory=KARPENTER.requests["memory"],
+        isolated=cluster.network.kind == "own" and cluster.network.nat_gateways == "none",
+        chart_mirror=mirror,
+        # Without it Karpenter buys a GPU for each pod, whatever the overlays say.
+        feature_gates=FeatureGates(node_overlay=shared),
+        spot_service_linked_role=cluster.karpenter.spot_service_linked_role,
+        needs=eks.reference.needs,
+    )
+
+
+def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
+    """The plugin, on the nodes of every pool with GPUs: they share GPUs alike, as a rule sees to."""
+    plugin, cluster = settings.nvidia_plugin, settings.cluster
+    pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
+    taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
+    return NvidiaDevicePluginArgs(
+        namespace=plugin.namespace,
+        version=plugin.version,
+        chart_mirror=mirror,
+        sharing=time_slicing(pools[0].sharing),
+        device_list_strategy=plugin.device_list_strategy,
+        device_id_strategy=plugin.device_id_strategy,
+        driver_root=plugin.driver_root,
+        pass_device_specs=plugin.pass_device_specs,
+        fail_on_init_error=plugin.fail_on_init_error,
+        gfd=plugin.feature_discovery,
+        nfd=plugin.feature_discovery,
+        runtime_class=plugin.runtime_class,
+        tolerations=[
+            {"key": key, "operator": "Exists", "effect": effect}
+            for key, effect in taints
+            if (key, effect) != (GPU, "NoSchedule")
+        ],
+    )
+
+
+def smoke_workload(
+    smoke: SmokeWorkload, pool: KarpenterPool, needs: list[pulumi.Resource], providers: list[pulumi.ProviderResource]
+) -> Deployment:
+    """Pods that ask for a GPU and sleep."""
+    labels = {"app": "gpu"}
+    container: dict[str, Any] = {
+        "name": "gpu-container",
+        "image": smoke.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "infinity"],
+        "resources": {"limits": {GPU: str(smoke.gpus)}},
+    }
+    pod: dict[str, Any] = {
+        "nodeSelector": {NODE_POOL_LABEL: smoke.pool},
+        "tolerations": [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in pool.taints],
+        "containers": [container],
+    }
+    spec: Any = {
+        "replicas": smoke.replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return Deployment(
+        "smoke",
+        metadata={"name": "gpu", "namespace": "default", "labels": labels},
+        spec=spec,
+        opts=pulumi.ResourceOptions(providers=providers, depends_on=needs),
+    )

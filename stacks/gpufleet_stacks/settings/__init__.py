@@ -1,0 +1,1 @@
+"""The settings language of stack files: file, models, rules, schema."""

@@ -1,0 +1,56 @@
+"""The cluster of a stack file, and its network, as their components take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpufleet.aws.eks.cluster_args import ApiEndpoint, EksClusterArgs, SystemNodes
+from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
+from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
+from gpufleet_stacks.settings.models.eks_network import OwnNetwork
+
+NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
+"""NAT gateways, as the component names them."""
+
+
+def network_args(cluster: EksClusterSettings, network: OwnNetwork) -> EksNetworkArgs:
+    """A network of the stack's own."""
+    return EksNetworkArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        zones=network.zones,
+        cidr=network.cidr,
+        nat=NAT[network.nat_gateways],
+        interface_endpoints=network.interface_endpoints,
+        protect=cluster.deletion_protection,
+        tags=cluster.tags,
+    )
+
+
+def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksClusterArgs:
+    """The cluster."""
+    nodes, endpoint = cluster.system_nodes, cluster.endpoint
+    return EksClusterArgs(
+        cluster_name=cluster.name,
+        region=cluster.region,
+        account_id=cluster.account,
+        partition=cluster.partition,
+        kubernetes_version=cluster.kubernetes_version,
+        network=network,
+        addons=cluster.addons,
+        endpoint=ApiEndpoint(
+            public=bool(endpoint.public_access_from),
+            cidrs=endpoint.public_access_from,
+            open_to_the_world=endpoint.open_to_the_world,
+            private_cidrs=endpoint.private_access_from,
+        ),
+        system_nodes=SystemNodes(
+            instance_types=[nodes.instance_type],
+            min_size=nodes.count,
+            desired_size=nodes.count,
+            max_size=nodes.count + 1,
+        ),
+        admins=cluster.administrators,
+        deletion_protection=cluster.deletion_protection,
+        tags=cluster.tags,
+    )

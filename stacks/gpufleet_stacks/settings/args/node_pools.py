@@ -1,0 +1,202 @@
+"""Node pools of a stack file as their component takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pulumi
+
+from gpufleet.aws.ec2.instance_types import LABELS, Devices, InstanceType
+from gpufleet.aws.ec2.instance_types import label as label_values
+from gpufleet.aws.eks.network_args import DISCOVERY_TAG
+from gpufleet.aws.karpenter.node_pool_args import (
+    AmiTerm,
+    CapacityReservationTerm,
+    Disruption,
+    DisruptionBudget,
+    KarpenterNodePoolArgs,
+    NodeClass,
+    Requirement,
+    SecurityGroupTerm,
+    SubnetTerm,
+)
+from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
+from gpufleet.aws.karpenter.policies import Scope
+from gpufleet.nvidia.sharing import GPU
+from gpufleet.nvidia.sharing import TimeSlicing as SlicedGpu
+from gpufleet.problem import Path
+from gpufleet.taint import Taint
+from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
+from gpufleet_stacks.settings.models.karpenter import Instances, KarpenterPool, PoolLimits, Sharing
+
+_AWS = "karpenter.k8s.aws"
+
+
+def node_pool_args(
+    name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource] = ()
+) -> KarpenterNodePoolArgs:
+    """A pool of the cluster."""
+    pool = cluster.node_pools[name]
+    sharing = time_slicing(pool.sharing)
+    return KarpenterNodePoolArgs(
+        pool=name,
+        node_class=node_class(name, cluster),
+        requirements=requirements(pool),
+        labels=pool.labels,
+        taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
+        limits=limits(pool.limits, sharing),
+        weight=pool.weight,
+        disruption=disruption(pool),
+        expire_after=pool.expire_after,
+        termination_grace_period=pool.termination_grace_period,
+        gpu_counts=pool.instances.gpu_counts,
+        sharing=sharing,
+        zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
+        needs=needs,
+    )
+
+
+def pools_with_gpus(cluster: EksClusterSettings) -> list[str]:
+    """Names of the pools that have GPUs."""
+    return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
+
+
+def gpus_of(name: str, cluster: EksClusterSettings) -> list[Devices]:
+    """GPUs of the instance types that a pool may buy, one entry for each type that has some."""
+    types = instance_types_of(node_pool_args(name, cluster))
+    return [each.gpus for each in types if each.gpus and each.gpus.number]
+
+
+def selected_types(
+    node_selector: Mapping[str, str], args: KarpenterNodePoolArgs, types: Sequence[InstanceType] | None = None
+) -> list[InstanceType]:
+    """Return the pool's instance types that a node selector admits. Labels that are not the type's count as met. The
+    types are looked for unless they are given."""
+    return [
+        each
+        for each in (instance_types_of(args) if types is None else types)
+        if all(value in label_values(each, key, args.zones) for key, value in node_selector.items() if key in LABELS)
+    ]
+
+
+def zones(cluster: EksClusterSettings) -> tuple[str, ...]:
+    """Zones of the cluster's network."""
+    return cluster.network.zones if cluster.network.kind == "own" else tuple(cluster.network.private_subnets)
+
+
+def time_slicing(sharing: Sharing | None) -> SlicedGpu | None:
+    """How GPUs are shared, as components take it."""
+    if sharing is None:
+        return None
+    sliced = sharing.time_slicing
+    return SlicedGpu(
+        replicas=sliced.replicas,
+        rename_by_default=sliced.rename_by_default,
+        fail_requests_greater_than_one=sliced.fail_requests_greater_than_one,
+    )
+
+
+def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
+    """The machines of a pool. Role and instance profile are left as they are: both at once is for a rule to tell."""
+    pool = cluster.node_pools[name]
+    discovery = {DISCOVERY_TAG: cluster.name}
+    own_role = None if pool.instance_profile else node_role(cluster)
+    return NodeClass(
+        name=pool.node_class or name,
+        ami_terms=[
+            AmiTerm(
+                alias=ami.alias,
+                id=ami.id,
+                name=ami.name,
+                owner=ami.owner,
+                tags=ami.tags,
+                ssm_parameter=ami.ssm_parameter,
+            )
+            for ami in pool.amis
+        ],
+        subnet_terms=[SubnetTerm(tags=discovery)],
+        security_group_terms=[SecurityGroupTerm(tags=discovery)],
+        role=pool.role or own_role,
+        instance_profile=pool.instance_profile,
+        ami_family=pool.ami_family,
+        root_volume_size=pool.root_volume,
+        instance_store_policy=pool.instance_store,
+        metadata_hop_limit=pool.metadata_hop_limit,
+        capacity_reservation_terms=[
+            CapacityReservationTerm(
+                id=reservation.id,
+                tags=reservation.tags,
+                owner_id=reservation.owner_id,
+                match_criteria=reservation.match_criteria,
+            )
+            for reservation in pool.reservations
+        ],
+        tags=cluster.tags | pool.tags,
+    )
+
+
+def node_role(cluster: EksClusterSettings) -> str:
+    """Name of the role that Karpenter's nodes have."""
+    scope = Scope(cluster=cluster.name, region=cluster.region, account=cluster.account, partition=cluster.partition)
+    return scope.node_role
+
+
+def requirements(pool: KarpenterPool) -> list[Requirement]:
+    """What instance types are bought, and how: the pool's choices, then what it asks for in Karpenter's own words."""
+    return [requirement for _, requirement in _requirements(pool)]
+
+
+def sources_of_requirements(pool: KarpenterPool) -> list[Path]:
+    """The setting of the pool that each of its requirements comes from, in the same order."""
+    return [source for source, _ in _requirements(pool)]
+
+
+def _requirements(pool: KarpenterPool) -> Iterator[tuple[Path, Requirement]]:
+    yield from _of_instances(pool.instances)
+    architecture = Requirement(key="kubernetes.io/arch", operator="In", values=[pool.instances.architecture])
+    yield ("instances", "architecture"), architecture
+    yield ("capacity",), Requirement(key="karpenter.sh/capacity-type", operator="In", values=pool.capacity)
+    if pool.zones:
+        yield ("zones",), Requirement(key="topology.kubernetes.io/zone", operator="In", values=pool.zones)
+    for index, asked in enumerate(pool.requirements):
+        own = Requirement(key=asked.key, operator=asked.operator, values=asked.values, min_values=asked.min_values)
+        yield ("requirements", index), own
+
+
+def _of_instances(instances: Instances) -> Iterator[tuple[Path, Requirement]]:
+    for setting, label, values in (
+        ("categories", "category", instances.categories),
+        ("families", "family", instances.families),
+        ("sizes", "size", instances.sizes),
+        ("cpus", "cpu", tuple(map(str, instances.cpus))),
+        ("hypervisor", "hypervisor", (instances.hypervisor,) if instances.hypervisor else ()),
+    ):
+        if values:
+            requirement = Requirement(key=f"{_AWS}/instance-{label}", operator="In", values=values)
+            yield ("instances", setting), requirement
+    if instances.generation_above is not None:
+        above = str(instances.generation_above)
+        requirement = Requirement(key=f"{_AWS}/instance-generation", operator="Gt", values=[above])
+        yield ("instances", "generationAbove"), requirement
+
+
+def limits(given: PoolLimits, sharing: SlicedGpu | None) -> dict[str, str]:
+    """Most of each resource in all nodes. Karpenter counts GPUs as they are offered, shared or not."""
+    gpus = None if given.gpus is None else str(given.gpus * (sharing.replicas if sharing else 1))
+    nodes = None if given.nodes is None else str(given.nodes)
+    found = {"cpu": given.cpu, "memory": given.memory, GPU: gpus, "nodes": nodes}
+    return {resource: limit for resource, limit in found.items() if limit is not None}
+
+
+def disruption(pool: KarpenterPool) -> Disruption:
+    """When nodes are taken away."""
+    return Disruption(
+        consolidation_policy=pool.disruption.consolidation_policy,
+        consolidate_after=pool.disruption.consolidate_after,
+        budgets=[
+            DisruptionBudget(
+                nodes=budget.nodes, reasons=budget.reasons, schedule=budget.schedule, duration=budget.duration
+            )
+            for budget in pool.disruption.budgets
+        ],
+    )

@@ -1,0 +1,289 @@
+"""Settings of an existing cluster on your own machines, or of one that kubespray creates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gpufleet.amd.device_plugin import (
+    PARTITIONS_PER_GPU,
+    ComputePartition,
+    MemoryPartition,
+    ResourceNaming,
+    gpu_resource,
+)
+from gpufleet.bare_metal.kubespray.args import Role
+from gpufleet.bare_metal.kubespray.inventory import SITE_LABEL
+from gpufleet.nvidia.sharing import GPU
+from gpufleet_stacks.settings.models.kubespray import (
+    SSH_KEY,
+    HostKey,
+    KubespraySettings,
+    Port,
+    SecretKey,
+    Ssh,
+    UserName,
+)
+from gpufleet_stacks.settings.models.nvidia import ContainerToolkit, GpuOperator
+from gpufleet_stacks.settings.models.settings import Runner, Settings
+from gpufleet_stacks.settings.models.taints import TaintSettings, Toleration
+from gpufleet_stacks.settings.models.value_types import (
+    MOST,
+    Address,
+    Cores,
+    Count,
+    Filled,
+    Labels,
+    LabelValue,
+    Model,
+    Name,
+    Size,
+)
+from gpufleet_stacks.settings.problems import Path
+
+
+class ContextKubeconfig(Model):
+    """A context of a kubeconfig file."""
+
+    kind: Literal["context"]
+    """A context of a kubeconfig file."""
+    context: Filled
+    """Name of the context. Required, so that the shell's current context is never used by accident."""
+    path: Filled | None = None
+    """Path of the file. If omitted, `$KUBECONFIG` or `~/.kube/config` of the shell that runs Pulumi."""
+
+
+class SecretKubeconfig(Model):
+    """A kubeconfig stored as the stack's secret `gpu-runners:kubeconfig`."""
+
+    kind: Literal["secret"]
+    """The stack's secret `kubeconfig`."""
+
+
+class KubesprayKubeconfig(Model):
+    """The kubeconfig of the cluster that kubespray creates; configured in `cluster.kubespray`."""
+
+    kind: Literal["kubespray"]
+    """A cluster that this stack creates with kubespray."""
+
+
+Kubeconfig = Annotated[ContextKubeconfig | SecretKubeconfig | KubesprayKubeconfig, Field(discriminator="kind")]
+
+
+class Partition(Model):
+    """Partitioning of every GPU in a pool."""
+
+    compute: ComputePartition = "SPX"
+    """Compute partition. `SPX` leaves a GPU whole; `CPX` splits it into eight."""
+    memory: MemoryPartition = "NPS1"
+    """Memory partition. `NPS4` requires `CPX`."""
+
+
+class Accelerator(Model):
+    """The GPUs of one node."""
+
+    vendor: Literal["amd", "nvidia"]
+    """GPU vendor. AMD GPUs are served by the AMD device plugin, NVIDIA GPUs by the GPU operator."""
+    model: Filled
+    """Model name shown to people: `MI300X`."""
+    count: Annotated[int, Field(strict=True, ge=1, le=16)]
+    """Number of physical GPUs in one node."""
+    partition: Partition = Partition()
+    """Partitioning of AMD GPUs. This only declares what the hosts are configured to do; it partitions nothing. Pods
+    request partitions: 8 GPUs under CPX count as 64."""
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that pods can request on one node: GPUs times partitions."""
+        return self.count * PARTITIONS_PER_GPU[self.partition.compute]
+
+
+class Allocatable(Model):
+    """Resources of one node that pods can use, as listed under Allocatable by `kubectl describe node`."""
+
+    cpu: Cores
+    """CPU cores."""
+    memory: Size
+    """Memory."""
+    ephemeral_storage: Size
+    """Disk space for images, logs and emptyDir volumes."""
+    pods: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 110
+    """Maximum number of pods; 110 is the kubelet's default."""
+
+
+class NodeSettings(Model):
+    """One machine."""
+
+    address: Address
+    """Address at which the machine is reached."""
+    labels: Labels = {}
+    """Labels of this machine; they override those of its pool."""
+    site: Annotated[LabelValue, Field(min_length=1)] | None = None
+    """Location of the machine; becomes its label `topology.kubernetes.io/region`."""
+    roles: tuple[Role, ...] = ("worker",)
+    """Roles of the machine in the cluster."""
+    host_keys: tuple[HostKey, ...] = ()
+    """Public SSH host keys of the machine, for example the content of `/etc/ssh/ssh_host_ed25519_key.pub`. Required for
+    SSH logins."""
+    port: Port = 22
+    """Port of the machine's SSH server."""
+    user: UserName | None = None
+    """SSH user on this machine; if omitted, the user of `cluster.ssh`."""
+    internal_address: Address | None = None
+    """Address of this machine that its services listen on; if omitted, that of its default route."""
+    access_address: Address | None = None
+    """Address at which other nodes reach this machine; if omitted, `internalAddress`."""
+    variables: dict[Filled, Any] = {}
+    """Additional kubespray or Ansible variables for this machine. Variables that have a setting of their own are not
+    allowed."""
+    secret_variables: dict[Filled, SecretKey] = {}
+    """Secret variables of this machine. Each names the key of a stack secret: `{ansible_become_password:
+    kubespray-becomePassword}`."""
+
+
+class NodePool(Model):
+    """Identical machines with GPUs."""
+
+    accelerator: Accelerator
+    """GPUs of each machine."""
+    allocatable: Allocatable
+    """Resources of each machine that pods can use."""
+    labels: Labels = {}
+    """Labels of every node. The device plugin selects its nodes by them, so choose labels that other nodes do not
+    have."""
+    taints: tuple[TaintSettings, ...] = ()
+    """Taints of every node."""
+    nodes: Annotated[dict[Name, NodeSettings], Field(min_length=1)]
+    """The machines, by node name."""
+    overcommit: Literal["refused", "allowed"] = "refused"
+    """Whether the `max` of the pool's labels may together exceed the machines' capacity (overcommitted pool). With
+    `allowed`, jobs may queue although their label is below `max`, without a finding."""
+
+    def node_labels(self, node: NodeSettings) -> dict[str, str]:
+        """Return all labels of a node of this pool."""
+        site = {SITE_LABEL: node.site} if node.site else {}
+        return self.labels | site | node.labels
+
+
+ON_MACHINES = ("ssh", "kubespray", "nvidiaContainerToolkit")
+"""Sections of a cluster that change its machines over SSH."""
+
+
+class BareMetalCluster(Model):
+    """A cluster on your own machines: an existing one, or one that kubespray creates."""
+
+    kind: Literal["bareMetal"]
+    """A cluster on your own machines."""
+    name: Name
+    """Name of the cluster. Stacks with the same cluster name must not define the same label."""
+    kubeconfig: Kubeconfig
+    """Credentials for the cluster's API server."""
+    ssh: Ssh | None = None
+    """SSH access to the machines; required for `kubespray` and `nvidiaContainerToolkit`."""
+    kubespray: KubespraySettings | None = None
+    """Settings of kubespray; only with `kubeconfig: {kind: kubespray}`."""
+    nvidia_container_toolkit: ContainerToolkit | None = None
+    """NVIDIA container toolkit on machines with NVIDIA GPUs. If omitted, it is expected to be installed already, or the
+    GPU operator installs it."""
+    node_pools: Annotated[dict[Name, NodePool], Field(min_length=1)]
+    """GPU nodes, grouped into pools of identical machines."""
+
+    def pools_of(self, vendor: str) -> dict[str, NodePool]:
+        """Return the node pools with GPUs of one vendor, by name."""
+        return {name: pool for name, pool in self.node_pools.items() if pool.accelerator.vendor == vendor}
+
+    @property
+    def makes_use_of_ssh(self) -> bool:
+        """Whether `pulumi up` runs something on the machines."""
+        return self.kubespray is not None or self.nvidia_container_toolkit is not None
+
+
+class DevicePlugin(Model):
+    """The AMD device plugin and node labeller."""
+
+    resource_naming: ResourceNaming = "single"
+    """Resource names of GPUs. `single`: every device is `amd.com/gpu`. `mixed`: devices are named after their
+    partition, such as `amd.com/cpx_nps4`."""
+    namespace: Name = "kube-system"
+    """Namespace of both; it must exist already."""
+    health_check_seconds: Count = 30
+    """Interval of GPU health checks in seconds; 0 disables them."""
+    node_selector: Labels | None = None
+    """Labels of the nodes that run them; if omitted, the labels that all AMD node pools share."""
+    tolerations: tuple[Toleration, ...] | None = None
+    """Tolerations of their pods; if omitted, the taints of the AMD node pools are tolerated."""
+
+
+class BareMetalSettings(Settings):
+    """Settings of a stack on your own machines."""
+
+    cluster: BareMetalCluster
+    """The cluster."""
+    device_plugin: DevicePlugin = DevicePlugin()
+    """AMD device plugin, which makes AMD GPUs schedulable."""
+    gpu_operator: GpuOperator = GpuOperator()
+    """NVIDIA GPU operator, which makes NVIDIA GPUs schedulable."""
+
+    def pool(self, runner: Runner) -> NodePool:
+        """Return the node pool of a runner."""
+        return self.cluster.node_pools[self.pool_name(runner)]
+
+    def accelerator_name(self, runner: Runner) -> str:
+        """Return the display name of a runner's GPUs: `AMD MI300X`, `AMD MI300X (CPX)`."""
+        accelerator = self.pool(runner).accelerator
+        name = f"{accelerator.vendor.upper()} {accelerator.model}"
+        compute = accelerator.partition.compute
+        return name if compute == "SPX" else f"{name} ({compute})"
+
+    def devices_of_a_node(self, runner: Runner) -> int:
+        """Return the number of GPUs or partitions of one node in the runner's pool."""
+        return self.pool(runner).accelerator.devices
+
+    def devices_of_pool(self, pool: str) -> int:
+        """Return the number of GPUs or partitions of all nodes in a pool."""
+        nodes = self.cluster.node_pools[pool]
+        return nodes.accelerator.devices * len(nodes.nodes)
+
+    def gpu_resource(self, pool: str) -> str:
+        """Return the resource name by which pods request a GPU of a pool."""
+        if self.cluster.node_pools[pool].accelerator.vendor == "nvidia":
+            return GPU
+        partition = self.cluster.node_pools[pool].accelerator.partition
+        return gpu_resource(self.device_plugin.resource_naming, partition.compute, partition.memory)
+
+    def device_plugin_namespaces(self) -> list[tuple[Path, str, str]]:
+        """Return the namespaces of device plugins: path of the setting, namespace, component."""
+        found: list[tuple[Path, str, str]] = []
+        if self.cluster.pools_of("amd"):
+            found.append((("devicePlugin", "namespace"), self.device_plugin.namespace, "the device plugin"))
+        if self.cluster.pools_of("nvidia"):
+            found.append((("gpuOperator", "namespace"), self.gpu_operator.namespace, "the GPU operator"))
+        return found
+
+    def secret_keys(self) -> Mapping[str, str]:
+        """Return the configuration keys that must hold a secret, each with the setting that requires it."""
+        cluster = self.cluster
+        own = {"kubeconfig": "cluster.kubeconfig"} if cluster.kubeconfig.kind == "secret" else {}
+        own |= {SSH_KEY: "cluster.ssh"} if cluster.makes_use_of_ssh and needs_ssh_key(cluster) else {}
+        return {**super().secret_keys(), **own, **dict(secret_variables(cluster))}
+
+
+def secret_variables(cluster: BareMetalCluster) -> Iterator[tuple[str, str]]:
+    """Yield the keys of secrets used by kubespray variables, each with the setting that names it."""
+    if cluster.kubespray is None:
+        return
+    for variable, key in cluster.kubespray.secret_variables.items():
+        yield key, f"cluster.kubespray.secretVariables.{variable}"
+    for pool, members in cluster.node_pools.items():
+        for name, node in members.nodes.items():
+            for variable, key in node.secret_variables.items():
+                yield key, f"cluster.nodePools.{pool}.nodes.{name}.secretVariables.{variable}"
+
+
+def needs_ssh_key(cluster: BareMetalCluster) -> bool:
+    """Return whether any SSH login lacks an agent and therefore needs the stack's secret key."""
+    bastion = cluster.kubespray.run_on if cluster.kubespray else None
+    logins = [cluster.ssh, bastion if bastion and bastion.kind == "bastion" else None]
+    return any(login is not None and login.agent_socket is None for login in logins)

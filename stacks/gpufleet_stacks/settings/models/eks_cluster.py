@@ -1,0 +1,98 @@
+"""Settings of an EKS cluster whose nodes Karpenter provisions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpufleet.aws.eks.cluster_args import FEWEST_SYSTEM_NODES, MINOR_VERSION
+from gpufleet.aws.karpenter.policies import CLUSTER_NAME_LIMIT, Partition, partition_of
+from gpufleet_stacks.settings.models.aws_value_types import Account, Arn, Cidr, InstanceType, Region, Tags
+from gpufleet_stacks.settings.models.eks_network import Network
+from gpufleet_stacks.settings.models.karpenter import KarpenterPool, KarpenterSettings
+from gpufleet_stacks.settings.models.value_types import MOST, Filled, Image, Model, Name, Switch, Text
+
+Minor = Annotated[str, Text(MINOR_VERSION, 5, "a minor version of Kubernetes, in quotes: '1.35'")]
+
+
+class Endpoint(Model):
+    """Access to the cluster's API server. Its private addresses are always reachable inside the VPC."""
+
+    public_access_from: tuple[Cidr, ...] = ()
+    """Address ranges outside the VPC that may reach the public endpoint. If empty, there is no public endpoint, and
+    `pulumi up` must run where the VPC is reachable."""
+    open_to_the_world: Switch = False
+    """Confirms that 0.0.0.0/0 is intended."""
+    private_access_from: tuple[Cidr, ...] = ()
+    """Additional address ranges that may reach the private endpoint: networks joined by VPN, peering or transit
+    gateway, or secondary ranges of an existing VPC."""
+
+
+class SystemNodesSettings(Model):
+    """Managed node group that runs Karpenter, CoreDNS and the ARC controller."""
+
+    instance_type: InstanceType = "m6i.large"
+    """Instance type of the nodes."""
+    count: Annotated[int, Field(strict=True, ge=FEWEST_SYSTEM_NODES, le=100)] = 2
+    """Number of nodes. At least two: Karpenter's two replicas never share a node, and never run on nodes that Karpenter
+    provisioned."""
+
+
+class SmokeWorkload(Model):
+    """Sleeping pods that each request GPUs, to prove that nodes are provisioned. While they exist, their GPU nodes are
+    billed."""
+
+    pool: Name
+    """Node pool of the pods."""
+    image: Image
+    """Container image of the pods."""
+    replicas: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 2
+    """Number of pods."""
+    gpus: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
+    """Number of GPUs of one pod."""
+
+
+class EksClusterSettings(Model):
+    """An EKS cluster that this stack creates."""
+
+    kind: Literal["eks"]
+    """An EKS cluster."""
+    name: Annotated[
+        str,
+        Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", CLUSTER_NAME_LIMIT, "a name: lower case letters, digits and '-'"),
+    ]
+    """Name of the cluster; IAM roles and the interruption queue are named after it."""
+    region: Region
+    """AWS region."""
+    account: Account
+    """ID of the AWS account. Credentials of other accounts are rejected."""
+    kubernetes_version: Minor
+    """Minor version of Kubernetes."""
+    network: Network
+    """The VPC."""
+    endpoint: Endpoint = Endpoint()
+    """Access to the API server."""
+    administrators: dict[Name, Arn] = {}
+    """IAM roles and users who administer the cluster, by a name of your choice. The identity that creates the cluster
+    is always an administrator."""
+    system_nodes: SystemNodesSettings = SystemNodesSettings()
+    """Nodes for Karpenter and other system components."""
+    addons: dict[Name, Filled]
+    """EKS add-ons and their versions, as listed by `aws eks describe-addon-versions`. Required: vpc-cni, coredns,
+    kube-proxy and eks-pod-identity-agent."""
+    deletion_protection: Switch = True
+    """Whether to refuse to delete the cluster. Before deleting it, set this to false and run `pulumi up`."""
+    tags: Tags = {}
+    """Tags of every AWS resource."""
+    karpenter: KarpenterSettings = KarpenterSettings()
+    """Settings of Karpenter itself."""
+    node_pools: Annotated[dict[Name, KarpenterPool], Field(min_length=1)]
+    """Node pools that Karpenter provisions, by name of the NodePool."""
+    smoke_workload: SmokeWorkload | None = None
+    """Pods that prove that GPU nodes are provisioned; if omitted, none."""
+
+    @property
+    def partition(self) -> Partition:
+        """Return the AWS partition of the region."""
+        return partition_of(self.region)

@@ -1,0 +1,325 @@
+"""Model of a stack file: the only code that reads configuration.
+
+The string below a field describes it to users. The JSON Schema, editors and docs/settings.md show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+
+from gpufleet.arc import runner_releases
+from gpufleet.arc.controller import ARC_VERSION
+from gpufleet.arc.scale_set import DOCKER_IMAGE, RUNNER_IMAGE
+from gpufleet_stacks.settings.models.taints import TaintSettings, Toleration
+from gpufleet_stacks.settings.models.value_types import (
+    MOST,
+    Cores,
+    Count,
+    Date,
+    Filled,
+    Folder,
+    GithubUrl,
+    Id,
+    Image,
+    Label,
+    Labels,
+    Model,
+    Name,
+    ObjectName,
+    RunnerVersion,
+    SecretKeyName,
+    Size,
+    Switch,
+    Text,
+    Variable,
+    Version,
+)
+from gpufleet_stacks.settings.problems import Path
+
+
+class Pool(Protocol):
+    """A node pool of machines or of Karpenter nodes."""
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> tuple[TaintSettings, ...]: ...
+    @property
+    def overcommit(self) -> Literal["refused", "allowed"]: ...
+
+
+class Cluster(Protocol):
+    """A cluster of any kind."""
+
+    @property
+    def kind(self) -> Literal["bareMetal", "eks"]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def node_pools(self) -> Mapping[str, Pool]: ...
+
+
+class Arc(Model):
+    """The Actions Runner Controller."""
+
+    version: Version = ARC_VERSION
+    """Chart version of the controller and of all scale sets. A controller deletes scale sets of other minor versions:
+    before changing the minor version, remove the runners."""
+    namespace: Name = "arc-systems"
+    """Namespace of the controller and the listeners; this stack creates and owns it."""
+    release: Name = "arc"
+    """Helm release name; the controller's service account is named after it."""
+    metrics: Switch = True
+    """Whether to expose Prometheus metrics of controller and listeners, with labels of bounded cardinality."""
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    """Log level of the controller."""
+
+
+class Charts(Model):
+    """Source of Helm charts."""
+
+    mirror: Annotated[str, Text(r"(oci://|https?://|/).+", 512, "an absolute folder, or an oci:// or https:// URL")]
+    """Registry (`oci://…`), chart repository (`https://…`) or folder with `<chart>-<version>.tgz`, for sites without
+    internet access."""
+
+
+class ExistingSecretCredentials(Model):
+    """A Kubernetes secret that the project's owners manage in their namespace. This stack never changes it."""
+
+    kind: Literal["existingSecret"]
+    """An existing Kubernetes secret."""
+    secret_name: Name
+    """Name of the Kubernetes secret."""
+
+
+class GithubAppCredentials(Model):
+    """A GitHub App. Its private key is the stack's secret `<project>-privateKey`."""
+
+    kind: Literal["githubApp"]
+    """A GitHub App."""
+    app_id: Id
+    """App ID or client ID."""
+    installation_id: Id
+    """ID of the App's installation on the organisation or repository."""
+    secret_name: Name
+    """Name of the Kubernetes secret that this stack creates for the App."""
+
+
+class TokenCredentials(Model):
+    """A personal access token: the stack's secret `<project>-token`."""
+
+    kind: Literal["token"]
+    """A personal access token."""
+    secret_name: Name
+    """Name of the Kubernetes secret that this stack creates for the token."""
+
+
+Credentials = Annotated[
+    ExistingSecretCredentials | GithubAppCredentials | TokenCredentials, Field(discriminator="kind")
+]
+
+
+class Project(Model):
+    """A GitHub organisation or repository whose jobs run here."""
+
+    config_url: GithubUrl
+    """URL of the organisation or repository."""
+    namespace: Name
+    """Namespace of the runners. With `kind: existingSecret` it must exist; otherwise this stack creates and owns it."""
+    runner_group: Filled | None = None
+    """GitHub runner group; if omitted, GitHub's default group."""
+    owner: Filled | None = None
+    """Team or person responsible for the runners, shown in the catalogue of labels."""
+    contact: Filled | None = None
+    """Contact for questions about the runners: a channel, an address or a URL."""
+    credentials: Credentials
+    """Credentials with which the runners register at GitHub."""
+
+
+class DockerSettings(Model):
+    """Docker daemon of runners with `docker: true`."""
+
+    image: Image = DOCKER_IMAGE
+    """Container image of the daemon."""
+    group_id: Count = 123
+    """ID of the group that owns the daemon's socket. The user of the runner image must be a member."""
+    data_root: Folder = "/home/runner/docker-data"
+    """Folder in the pod where the daemon stores images and layers."""
+
+
+class VolumeSettings(Model):
+    """A volume of the runner container."""
+
+    mount_path: Folder
+    """Mount path in the runner container."""
+    source: Annotated[dict[str, Any], Field(min_length=1, max_length=1)]
+    """Volume source in Kubernetes syntax: `{hostPath: {path: /models}}`."""
+    read_only: Switch = False
+    """Whether to mount the volume read-only."""
+
+
+class SecretKey(Model):
+    """One key of a Kubernetes Secret in the namespace of the runners' project."""
+
+    name: ObjectName
+    """Name of the Secret. It exists in the project's namespace: this stack never creates or changes it."""
+    key: SecretKeyName
+    """Key in the Secret that has the value."""
+
+
+class Profile(Model):
+    """Settings shared by several runners that do not concern their users."""
+
+    pool: Name | None = None
+    """Node pool of the runners; if omitted, the cluster's only one."""
+    image: Image = RUNNER_IMAGE
+    """Runner image; if omitted, the newest release of GitHub's image that `gpufleet pins` knows."""
+    runner_version: RunnerVersion | None = None
+    """Runner version in a custom image, as shown by `gpufleet pins --image IMAGE`. GitHub's image states it in its
+    tag."""
+    image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
+    """Pull policy of all images; use `Always` for tags that move."""
+    docker: DockerSettings = DockerSettings()
+    """Docker daemon of runners with `docker: true`."""
+    ephemeral_storage: Size | None = None
+    """Disk space of one runner: request and limit."""
+    render_group: Count | None = None
+    """ID of the group that owns `/dev/dri/renderD*` on the nodes. It varies between hosts; print it with `stat -c %g
+    /dev/dri/renderD128`."""
+    runtime_class: Name | None = None
+    """RuntimeClass of the runners. It must exist; the NVIDIA GPU operator creates `nvidia`. If omitted, the default
+    runtime of the node's container engine."""
+    node_selector: Labels = {}
+    """Node labels that the runners require."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Node taints that the runners tolerate."""
+    env: dict[Variable, str] = {}
+    """Environment variables of the runner container. None of them is a secret."""
+    env_from_secret: dict[Variable, SecretKey] = {}
+    """Environment variables with a secret value, each with the Secret that has it:
+    `{HF_TOKEN: {name: hugging-face, key: token}}`. A runner starts only when the Secret exists."""
+    volumes: dict[Name, VolumeSettings] = {}
+    """Volumes of the runner container, by name."""
+
+    @property
+    def held_runner_version(self) -> str | None:
+        """Return the declared runner version, or the one in the image reference; None if neither states it."""
+        return self.runner_version or runner_releases.known().version_of(self.image)
+
+
+class Deprecation(Model):
+    """Deprecation of a label that will be removed."""
+
+    until: Date
+    """Last day on which the label is served."""
+    use: Label | None = None
+    """Replacement label."""
+
+
+class Runner(Model):
+    """Runners of one `runs-on` label."""
+
+    project: Name
+    """Project whose jobs the runners serve."""
+    profile: Name | None = None
+    """Profile of the runners; if omitted, all defaults."""
+    gpus: Count
+    """Number of GPUs or partitions of one runner."""
+    cpu: Cores
+    """CPU cores of one runner: a request without a limit."""
+    memory: Size
+    """Memory of one runner: a request without a limit."""
+    min: Count = 0
+    """Minimum number of idle runners."""
+    max: Annotated[int, Field(strict=True, ge=1, le=MOST)]
+    """Maximum number of runners at once."""
+    docker: Switch = False
+    """Whether jobs can use Docker."""
+    deprecated: Deprecation | None = None
+    """Planned removal of the label. Jobs with a removed label do not fail; they queue for 24 hours."""
+
+
+class Acknowledgement(Model):
+    """Acknowledgement of a known finding, with a reason and an expiry date."""
+
+    finding: Filled
+    """Name of the finding, as `gpufleet check` prints it in brackets."""
+    path: str | None = None
+    """Setting to which the acknowledgement applies; if omitted, all."""
+    reason: Filled
+    """Reason for the acknowledgement."""
+    until: Date
+    """Last day of the acknowledgement; from the next day on, the finding is reported again."""
+
+
+class Settings(Model):
+    """Settings of a stack file that are the same for every kind of cluster.
+
+    Each kind has a model of its own, so that commands import only the models that their stack uses.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def cluster(self) -> Cluster: ...
+
+    arc: Arc = Arc()
+    """The Actions Runner Controller."""
+    charts: Charts | None = None
+    """Source of Helm charts; if omitted, their vendors."""
+    projects: Annotated[dict[Name, Project], Field(min_length=1)]
+    """GitHub organisations and repositories whose jobs run here, by name."""
+    profiles: dict[Name, Profile] = {}
+    """Settings shared by several runners, by name of the profile."""
+    runners: dict[Label, Runner]
+    """Runners, by their `runs-on` label."""
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    """Known findings, each acknowledged with a reason and an expiry date."""
+
+    def profile(self, runner: Runner) -> Profile:
+        """Return the profile of a runner."""
+        return self.profiles[runner.profile] if runner.profile else Profile()
+
+    def pool_name(self, runner: Runner) -> str:
+        """Return the name of a runner's node pool."""
+        return self.profile(runner).pool or next(iter(self.cluster.node_pools))
+
+    def pool(self, runner: Runner) -> Pool:
+        """Return the node pool of a runner."""
+        return self.cluster.node_pools[self.pool_name(runner)]
+
+    def accelerator_name(self, runner: Runner) -> str:
+        """Return the display name of a runner's GPUs."""
+        raise NotImplementedError
+
+    def devices_of_a_node(self, runner: Runner) -> int:
+        """Return the maximum number of GPUs on a node of the runner's pool, counted as pods request them."""
+        raise NotImplementedError
+
+    def devices_of_pool(self, pool: str) -> int | None:
+        """Return the maximum number of GPUs in a pool, counted as pods request them; None if unlimited."""
+        raise NotImplementedError
+
+    def gpu_resource(self, pool: str) -> str:
+        """Return the resource name by which pods request a GPU of a pool."""
+        raise NotImplementedError
+
+    def device_plugin_namespaces(self) -> list[tuple[Path, str, str]]:
+        """Return the namespaces of device plugins: path of the setting, namespace, component."""
+        return []
+
+    def secret_keys(self) -> Mapping[str, str]:
+        """Return the configuration keys that must hold a secret, each with the setting that requires it."""
+        return {
+            secret_key(name, project.credentials): f"projects.{name}.credentials"
+            for name, project in self.projects.items()
+            if not isinstance(project.credentials, ExistingSecretCredentials)
+        }
+
+
+def secret_key(project: str, credentials: GithubAppCredentials | TokenCredentials) -> str:
+    """Return the configuration key of a project's secret."""
+    return f"{project}-privateKey" if isinstance(credentials, GithubAppCredentials) else f"{project}-token"

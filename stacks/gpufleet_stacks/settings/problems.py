@@ -1,0 +1,122 @@
+"""Problems of a stack file, one line each, and the words and values in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from gpufleet_stacks.settings.secrets import redacted
+
+NAMESPACE = "gpu-runners"
+"""Namespace of the settings' configuration keys, whatever the name of the Pulumi project."""
+
+SET_SECRET = f"pulumi config set --secret {NAMESPACE}:"
+"""Command that sets a secret; the secret's key follows."""
+
+Path = tuple[str | int, ...]
+"""Where in the stack file: the configuration key without its namespace, then keys and indices."""
+
+_LONGEST = 80
+"""Characters of a value or a key in a message; names and labels that are allowed are shorter."""
+
+
+@dataclass(frozen=True)
+class StackFileProblem:
+    """One problem, at one place of the stack file."""
+
+    file: str
+    """The stack file's name."""
+    line: int | None
+    """Line in that file, counted from 1; None where the value did not come from the file."""
+    path: Path
+    """Path of the value; empty for the file as a whole."""
+    message: str
+    """What was got, what is allowed, what to do. Holds no secret."""
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {dotted(self.path)}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+class InvalidSettings(Exception):
+    """A stack file cannot be used."""
+
+    def __init__(self, problems: Iterable[StackFileProblem]) -> None:
+        self.problems = sorted(
+            set(problems), key=lambda each: (each.file, each.line or 0, dotted(each.path), each.message)
+        )
+        """Every problem, in the order of the file."""
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`runners.linux-mi300-gpu-2.volumes[0].name`"""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{_key(part)}"
+    return text.removeprefix(".")
+
+
+def _key(part: str) -> str:
+    """A key as it stands, unless it is empty, has spaces or cannot be printed."""
+    plain = part and part.isprintable() and " " not in part and len(part) <= _LONGEST
+    return redacted(part) if plain else quoted(part)
+
+
+def plain_secret(path: Path) -> str:
+    """Return what to do about a secret in plain text at a path."""
+    if is_variable(path):
+        reference = f"envFromSecret: {{{path[3]}: {{name: SECRET, key: KEY}}}}"
+        return f"is a secret in plain text; revoke it, put its successor in a Kubernetes Secret and write {reference}"
+    return f"is a secret in plain text; revoke it, then set its successor with: {SET_SECRET}KEY"
+
+
+def is_variable(path: Path) -> bool:
+    """Return whether a path is that of an environment variable of a profile."""
+    return len(path) == 4 and path[0] == "profiles" and path[2] == "env"
+
+
+def quoted(value: Any) -> str:
+    """A value as it may stand in a message: short, on one line, and without secrets."""
+    text = redacted(json.dumps(_shallow(value), default=str, ensure_ascii=False))
+    text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _shallow(value: Any, depth: int = 2) -> Any:
+    """As much of a value as a message has room for: aliases can make it larger than memory."""
+    if isinstance(value, dict):
+        return {str(key): _shallow(item, depth - 1) for key, item in [*value.items()][:5]} if depth else "..."
+    if isinstance(value, list | tuple):
+        return [_shallow(item, depth - 1) for item in value[:10]] if depth else "..."
+    return value
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """`1, 2, 4 or 8`"""
+    *others, final = words
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def near(word: str, allowed: Iterable[str]) -> str | None:
+    """The word that was probably meant, if any: case and separators count for nothing."""
+    spellings = {_spelling(option): option for option in allowed}
+    found = get_close_matches(_spelling(word), spellings, n=1, cutoff=0.7)
+    return spellings[found[0]] if found else None
+
+
+def _spelling(word: str) -> str:
+    # difflib compares in the square of the length.
+    return re.sub(r"[-_. ]", "", word[:_LONGEST]).casefold()
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """`did you mean 'memory'?`, or what is allowed when nothing is near."""
+    options = sorted(allowed)
+    if found := near(word, options):
+        return f"did you mean '{found}'?"
+    return f"allowed: {', '.join(options)}" if options else "nothing is allowed here"

@@ -1,0 +1,201 @@
+"""Settings that the arguments of EKS's and Karpenter's components come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpufleet.aws.ec2.instance_types import CAPACITY_TYPE
+from gpufleet.aws.karpenter.node_pool_args import (
+    AmiTerm,
+    CapacityReservationTerm,
+    Disruption,
+    DisruptionBudget,
+    NodeClass,
+    Requirement,
+)
+from gpufleet.nvidia.sharing import GPU, TimeSlicing
+from gpufleet.problem import Path
+from gpufleet.taint import Taint
+from gpufleet_stacks.settings.args.node_pools import sources_of_requirements
+from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
+from gpufleet_stacks.settings.models.karpenter import KarpenterPool
+from gpufleet_stacks.settings.rules.places import Places, Words, attributes
+
+_CLUSTER: Path = ("cluster",)
+_NETWORK: Path = ("cluster", "network")
+_SYSTEM_NODES: Path = ("cluster", "systemNodes")
+
+NETWORK = Places(
+    {
+        ("region",): (*_CLUSTER, "region"),
+        ("cluster_name",): (*_CLUSTER, "name"),
+        ("zones",): (*_NETWORK, "zones"),
+        ("cidr",): (*_NETWORK, "cidr"),
+        ("nat",): (*_NETWORK, "natGateways"),
+        ("interface_endpoints",): (*_NETWORK, "interfaceEndpoints"),
+        ("protect",): (*_CLUSTER, "deletionProtection"),
+        ("tags",): (*_CLUSTER, "tags"),
+    }
+)
+"""Settings of a network of the cluster's own."""
+
+CLUSTER = Places(
+    {
+        ("cluster_name",): (*_CLUSTER, "name"),
+        ("region",): (*_CLUSTER, "region"),
+        ("account_id",): (*_CLUSTER, "account"),
+        ("kubernetes_version",): (*_CLUSTER, "kubernetesVersion"),
+        ("network", "private_subnets"): (*_NETWORK, "privateSubnets"),
+        ("addons",): (*_CLUSTER, "addons"),
+        ("endpoint", "public"): (*_CLUSTER, "endpoint", "publicAccessFrom"),
+        ("endpoint", "cidrs"): (*_CLUSTER, "endpoint", "publicAccessFrom"),
+        ("endpoint", "open_to_the_world"): (*_CLUSTER, "endpoint", "openToTheWorld"),
+        ("endpoint", "private_cidrs"): (*_CLUSTER, "endpoint", "privateAccessFrom"),
+        # A stack file names one type and one number.
+        ("system_nodes", "instance_types"): (*_SYSTEM_NODES, "instanceType"),
+        ("system_nodes", "instance_types", 0): (*_SYSTEM_NODES, "instanceType"),
+        ("system_nodes", "min_size"): (*_SYSTEM_NODES, "count"),
+        ("system_nodes", "desired_size"): (*_SYSTEM_NODES, "count"),
+        ("system_nodes", "max_size"): (*_SYSTEM_NODES, "count"),
+        ("admins",): (*_CLUSTER, "administrators"),
+        ("deletion_protection",): (*_CLUSTER, "deletionProtection"),
+        ("tags",): (*_CLUSTER, "tags"),
+    },
+    {
+        "endpoint-cidr-too-wide": (
+            "CIDR {cidr!r} is wider than /{widest}, which is nearly everybody; name the networks of those who use the"
+            " cluster, or write openToTheWorld: true"
+        ).format_map,
+    },
+)
+"""Settings of the cluster."""
+
+
+def pool_places(name: str, cluster: EksClusterSettings) -> Places:
+    """Return the settings of a node pool."""
+    pool, section = cluster.node_pools[name], ("cluster", "nodePools", name)
+    rows: dict[Path, Path] = {
+        ("pool",): section,
+        ("gpu_counts",): (*section, "instances", "gpuCounts"),
+        ("sharing",): (*section, "sharing"),
+        ("limits", GPU): (*section, "limits", "gpus"),
+        ("requirements",): (*section, "instances"),
+    }
+    for argument in ("labels", "taints", "limits", "weight", "disruption"):
+        rows[(argument,)] = (*section, argument)
+    rows[("expire_after",)] = (*section, "expireAfter")
+    rows[("termination_grace_period",)] = (*section, "terminationGracePeriod")
+    rows |= attributes(TimeSlicing, ("sharing",), (*section, "sharing", "timeSlicing"))
+    rows |= attributes(Disruption, ("disruption",), (*section, "disruption"))
+    for index in range(len(pool.taints)):
+        rows |= attributes(Taint, ("taints", index), (*section, "taints", index))
+    for index in range(len(pool.disruption.budgets)):
+        where: Path = ("disruption", "budgets", index)
+        rows |= attributes(DisruptionBudget, where, (*section, *where))
+    rows |= _requirements(pool, section) | _zones(pool, cluster, section) | _node_class(pool, cluster, section)
+    return Places(rows, _words(pool))
+
+
+def _requirements(pool: KarpenterPool, section: Path) -> dict[Path, Path]:
+    """A requirement comes from a setting with values, or is one of the pool's own."""
+    rows: dict[Path, Path] = {}
+    for index, source in enumerate(sources_of_requirements(pool)):
+        where: Path = ("requirements", index)
+        rows[where] = (*section, *source)
+        if source[0] == "requirements":
+            rows |= attributes(Requirement, where, rows[where])
+        else:
+            rows |= dict.fromkeys(attributes(Requirement, where, ()), rows[where])
+            if source[-1] in ("architecture", "hypervisor", "generationAbove"):
+                # The setting has one value, and no list.
+                rows[*where, "values", 0] = rows[where]
+    return rows
+
+
+def _zones(pool: KarpenterPool, cluster: EksClusterSettings, section: Path) -> dict[Path, Path]:
+    """Zones are the pool's. Without any they are the network's, and the instance types do not go with them."""
+    if pool.zones:
+        return {("zones",): (*section, "zones")}
+    rows: dict[Path, Path] = {
+        ("zones",): (*section, "instances", *(["families"] if pool.instances.families else [])),
+    }
+    if cluster.network.kind == "own":
+        return rows | {("zones", index): (*_NETWORK, "zones", index) for index in range(len(cluster.network.zones))}
+    subnets = enumerate(cluster.network.private_subnets)
+    return rows | {("zones", index): (*_NETWORK, "privateSubnets", zone) for index, zone in subnets}
+
+
+def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path) -> dict[Path, Path]:
+    names = {
+        "name": "nodeClass",
+        "ami_terms": "amis",
+        "root_volume_size": "rootVolume",
+        "instance_store_policy": "instanceStore",
+        "capacity_reservation_terms": "reservations",
+        # Subnets and security groups are found by the cluster's tag.
+        **dict.fromkeys(("subnet_terms", "security_group_terms", "kubelet", "user_data")),
+    }
+    rows = attributes(NodeClass, ("node_class",), section, names)
+    for index in range(len(pool.amis)):
+        rows |= attributes(AmiTerm, ("node_class", "ami_terms", index), (*section, "amis", index))
+    for index in range(len(pool.reservations)):
+        where: Path = ("node_class", "capacity_reservation_terms", index)
+        rows |= attributes(CapacityReservationTerm, where, (*section, "reservations", index))
+    return rows | {("node_class", "tags", tag): ("cluster", "tags", tag) for tag in cluster.tags.keys() - pool.tags}
+
+
+_LABELS: Mapping[str, str] = {
+    "karpenter.k8s.aws/instance-category": "categories",
+    "karpenter.k8s.aws/instance-family": "families",
+    "karpenter.k8s.aws/instance-size": "sizes",
+    "karpenter.k8s.aws/instance-cpu": "cpus",
+    "karpenter.k8s.aws/instance-hypervisor": "hypervisor",
+    # The message has values; the setting is a bound.
+    "karpenter.k8s.aws/instance-generation": "generation",
+    "kubernetes.io/arch": "architecture",
+    CAPACITY_TYPE: "capacity",
+}
+"""Names of settings, by the label that they become."""
+
+
+def _words(pool: KarpenterPool) -> dict[str, Words]:
+    limits = {
+        "cpu": pool.limits.cpu,
+        "memory": pool.limits.memory,
+        "gpus": pool.limits.gpus,
+        "nodes": pool.limits.nodes,
+    }
+    given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
+    return {
+        "no-instance-type": lambda facts: (
+            f"no instance type meets all of them; {facts['alternatives'].said(_LABELS)}; correct them, or write"
+            " gpuCounts where the types are newer than the table"
+        ),
+        "types-of-two-kinds": (
+            "allows types with GPUs ({with_gpus}) and without ({without}); one kind in a pool is allowed; name"
+            " categories or families"
+        ).format_map,
+        "not-offered-here": (
+            "{asked} is offered in none of {zones}, but in {elsewhere}; have subnets there, buy others, or write"
+            " gpuCounts if it has come since"
+        ).format_map,
+        "nothing-offered-here": (
+            "none of the types that meet the requirements, such as {types}, is offered in {zones}, but in {elsewhere};"
+            " have subnets there, or write gpuCounts if they have come since"
+        ).format_map,
+        "sharing-renamed": "Karpenter buys nodes for {gpu} alone, and knows no {gpu}.shared; write false".format_map,
+        "gpu-limit-missing": (
+            "no gpus; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
+        ).format_map,
+        # Karpenter counts GPUs as they are shared, the setting counts physical ones.
+        "gpu-limit-too-small": lambda facts: (
+            f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so none could start; at least"
+            f" {facts['physical']}"
+        ),
+        "limits-admit-nothing": lambda facts: (
+            f"{given}; each admits some type of the pool, together they admit none; raise one of them"
+        ),
+        "identity-twice": (
+            "beside a role; a node has one of them; remove the role, or this where Karpenter reaches IAM"
+        ).format_map,
+    }

@@ -1,0 +1,177 @@
+"""Settings that the arguments of components on machines come from: kubespray, SSH and NVIDIA's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic.alias_generators import to_camel
+
+from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkitArgs
+from gpufleet.bare_metal.kubespray.args import Calico, Kubespray, KubesprayClusterArgs, KubesprayNode, Mirrors
+from gpufleet.bare_metal.ssh import SshHost
+from gpufleet.nvidia.gpu_operator import NvidiaGpuOperatorArgs
+from gpufleet.problem import Path
+from gpufleet.taint import Taint
+from gpufleet_stacks.settings.args.machines import machines
+from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, NodePool
+from gpufleet_stacks.settings.models.kubespray import RunOnBastion
+from gpufleet_stacks.settings.rules.places import Places, Words, attributes
+
+_KUBESPRAY: Path = ("cluster", "kubespray")
+_TOOLKIT: Path = ("cluster", "nvidiaContainerToolkit")
+_POOLS: Path = ("cluster", "nodePools")
+_SSH: Path = ("cluster", "ssh")
+_RUN_ON: Path = (*_KUBESPRAY, "runOn")
+
+_MISSING_WAY: Words = "has neither a key nor an agent; leave agentSocket out, or name one".format_map
+
+
+def kubespray_places(cluster: BareMetalCluster) -> Places:
+    """Return the settings of a cluster that kubespray makes."""
+    names = {
+        "cluster": None,
+        "nodes": None,
+        "login": None,
+        "runner": None,
+        "kubespray": "source",
+        "nvidia_runtime": None,
+        "needs": None,
+    }
+    rows = attributes(KubesprayClusterArgs, (), _KUBESPRAY, names)
+    rows |= attributes(Kubespray, ("kubespray",), (*_KUBESPRAY, "source"))
+    rows |= attributes(Calico, ("calico",), (*_KUBESPRAY, "calico"))
+    rows |= attributes(Mirrors, ("mirrors",), (*_KUBESPRAY, "mirrors"))
+    rows[("cluster",)] = ("cluster", "name")
+    rows[("nvidia_runtime",)] = (*_TOOLKIT, "runtime")
+    rows[("nodes",)] = _POOLS
+    for index, (name, node, pool) in enumerate(machines(cluster)):
+        section, where = (*_pool_of(name, cluster), "nodes", name), ("nodes", index)
+        rows[where] = rows[*where, "name"] = section
+        rows |= attributes(KubesprayNode, where, section, {"name": None, "labels": None, "taints": None})
+        rows |= _labels_and_taints(where, section, pool, node.labels)
+    rows |= _login(("login",), cluster, bastion=False) | _runner()
+    return Places(rows, _KUBESPRAY_WORDS)
+
+
+def _pool_of(node: str, cluster: BareMetalCluster) -> Path:
+    return (*_POOLS, next(name for name, pool in cluster.node_pools.items() if node in pool.nodes))
+
+
+def _labels_and_taints(where: Path, section: Path, pool: NodePool, own: Iterable[str]) -> dict[Path, Path]:
+    """Labels are the node's own or those of its pool, taints the pool's."""
+    of_pool = section[:-2]
+    rows: dict[Path, Path] = {(*where, "labels"): (*section, "labels"), (*where, "taints"): (*of_pool, "taints")}
+    rows |= {(*where, "labels", key): (*of_pool, "labels", key) for key in pool.labels.keys() - {*own}}
+    for index in range(len(pool.taints)):
+        rows |= attributes(Taint, (*where, "taints", index), (*of_pool, "taints", index))
+    return rows
+
+
+def _login(where: Path, cluster: BareMetalCluster, *, bastion: bool) -> dict[Path, Path]:
+    """How machines are logged in to: as the section `ssh` says, or through the bastion that runs kubespray."""
+    way = _RUN_ON if bastion else _SSH
+    jump = way if bastion else (*_SSH, "jump")
+    return {
+        where: way,
+        # The key is a secret of the stack, and no setting.
+        (*where, "private_key"): way,
+        (*where, "user"): (*_SSH, "user"),
+        (*where, "agent_socket"): (*way, "agentSocket"),
+        (*where, "dial_seconds"): way,
+        (*where, "dial_attempts"): way,
+        (*where, "jump"): jump,
+        **attributes(SshHost, (*where, "jump"), jump),
+        (*where, "jump", "user"): (*_SSH, "user"),
+    }
+
+
+def _runner() -> dict[Path, Path]:
+    return {
+        ("runner",): _RUN_ON,
+        ("runner", "host"): _RUN_ON,
+        **attributes(SshHost, ("runner", "host"), _RUN_ON),
+        ("runner", "host", "user"): (*_SSH, "user"),
+        ("runner", "login"): _RUN_ON,
+        ("runner", "login", "private_key"): _RUN_ON,
+        ("runner", "login", "user"): (*_SSH, "user"),
+        ("runner", "login", "agent_socket"): (*_RUN_ON, "agentSocket"),
+        ("runner", "login", "jump"): _RUN_ON,
+        ("runner", "login", "dial_seconds"): _RUN_ON,
+        ("runner", "login", "dial_attempts"): _RUN_ON,
+    }
+
+
+_RENAMED = {"login": "ssh", "nvidia_runtime": "nvidiaContainerToolkit"}
+"""Settings that are called otherwise than the arguments for which variables of kubespray stand."""
+
+_KUBESPRAY_WORDS: dict[str, Words] = {
+    "login-ways": _MISSING_WAY,
+    "etcd-without-docker": "docker needs containerManager docker; take host".format_map,
+    "runtime-without-containerd": (
+        "is containerd's, and containerManager is {container_manager}; take containerd"
+    ).format_map,
+    "variable-of-an-argument": lambda facts: (
+        f"the setting {_RENAMED.get(facts['argument'], to_camel(facts['argument']))} stands for it; give that; remove"
+        " this"
+    ),
+    "harmful-variable": (
+        "it installs a driver of 2018; declare cluster.nvidiaContainerToolkit instead, and remove this"
+    ).format_map,
+    "unrouted-pods": (
+        "none, across {sites}: pods reach each other only if the network between routes their addresses; take vxlan"
+        " with crossSubnetOnly"
+    ).format_map,
+}
+
+
+def ssh_places(cluster: BareMetalCluster, hosts: Iterable[str]) -> Places:
+    """Return the settings of the machines called `hosts`, and of how this machine logs in to them."""
+    rows: dict[Path, Path] = {("hosts",): _POOLS}
+    for index, name in enumerate(hosts):
+        where, section = ("hosts", index), (*_pool_of(name, cluster), "nodes", name)
+        rows[where] = rows[*where, "name"] = section
+        rows |= attributes(SshHost, where, section, {"name": None})
+    bastion = isinstance(cluster.kubespray.run_on, RunOnBastion) if cluster.kubespray else False
+    return Places(rows | _login(("login",), cluster, bastion=bastion), {"login-ways": _MISSING_WAY})
+
+
+def toolkit_places(cluster: BareMetalCluster) -> Places:
+    """Return the settings of NVIDIA's container toolkit."""
+    hosts = [name for pool in cluster.pools_of("nvidia").values() for name in pool.nodes]
+    ssh = ssh_places(cluster, hosts)
+    names = {"hosts": None, "login": None, "engine": "runtime", "needs": None}
+    rows = attributes(NvidiaContainerToolkitArgs, (), _TOOLKIT, names)
+    words: dict[str, Words] = {
+        "key-sum-missing": (
+            "has to be given where keyUrl is not https://, or anyone on the way gives the key"
+        ).format_map,
+    }
+    return Places({**ssh.rows, **rows}, {**ssh.words, **words})
+
+
+OPERATOR = Places(
+    {
+        **attributes(
+            NvidiaGpuOperatorArgs,
+            (),
+            ("gpuOperator",),
+            {
+                "nfd": "featureDiscovery",
+                # What follows from other settings, or is none.
+                **dict.fromkeys(
+                    ("driver_enabled", "chart_mirror", "sharing", "tolerations", "values"),
+                ),
+            },
+        ),
+        ("host_toolkit_pinned",): _TOOLKIT,
+        ("host_default_runtime",): (*_TOOLKIT, "runtime"),
+        ("chart_mirror",): ("charts", "mirror"),
+    },
+    {
+        "pin-without-runtime": (
+            "containerd's default runtime is the same on all machines, and those with AMD's GPUs have no NVIDIA"
+            " runtime; keep the pools in clusters of their own, or leave the toolkit to the GPU operator"
+        ).format_map,
+    },
+)
+"""Settings of NVIDIA's GPU operator."""

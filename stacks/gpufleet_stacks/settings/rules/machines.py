@@ -1,0 +1,101 @@
+"""Rules about clusters that kubespray makes, and about what else is done on machines: what the components refuse, at
+its line of the stack file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet.bare_metal.container_toolkit import toolkit_problems
+from gpufleet.bare_metal.kubespray.rules import cluster_problems
+from gpufleet.nvidia.gpu_operator import operator_problems
+from gpufleet.problem import Problem
+from gpufleet_stacks.settings.args.machines import cluster_args, operator_args, toolkit_args
+from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings, secret_variables
+from gpufleet_stacks.settings.models.kubespray import SSH_KEY
+from gpufleet_stacks.settings.models.settings import GithubAppCredentials, Settings
+from gpufleet_stacks.settings.rules.machine_places import OPERATOR, kubespray_places, toolkit_places
+
+STAND_IN_KEY = "stand-in"
+"""The private key, as long as nobody has decrypted it."""
+
+
+def sections_go_together(settings: BareMetalSettings) -> Iterator[Problem]:
+    """The section `kubespray` goes with its kind of kubeconfig, and whatever logs in with the section `ssh`."""
+    cluster = settings.cluster
+    kind = cluster.kubeconfig.kind
+    if kind == "kubespray" and cluster.kubespray is None:
+        message = "is missing, and the kubeconfig is that of its cluster; write: kubespray: {}"
+        yield Problem(("cluster", "kubespray"), "kubespray-missing", message)
+    if kind != "kubespray" and cluster.kubespray is not None:
+        message = f"{kind} is for a cluster that exists; write kind: kubespray, or remove the section 'kubespray'"
+        yield Problem(("cluster", "kubeconfig", "kind"), "kubeconfig-of-another-cluster", message)
+    if cluster.makes_use_of_ssh and cluster.ssh is None:
+        what = "kubespray" if cluster.kubespray else "nvidiaContainerToolkit"
+        message = f"is missing, and '{what}' logs in to the machines; say as whom: ssh: {{user: NAME}}"
+        yield Problem(("cluster", "ssh"), "ssh-missing", message)
+    if SSH_KEY in settings.secret_keys():
+        for name, project in settings.projects.items():
+            if name == "ssh" and isinstance(project.credentials, GithubAppCredentials):
+                message = f"its secret would be '{SSH_KEY}', which is that of the machines; rename it"
+                yield Problem(("projects", name), "secret-of-the-machines", message)
+    of_projects = Settings.secret_keys(settings)
+    for key, setting in secret_variables(cluster):
+        if key in of_projects:
+            message = f"'{key}' is the secret of {of_projects[key]}; name another"
+            yield Problem(tuple(setting.split(".")), "secret-of-a-project", message)
+
+
+def docker_stays(settings: BareMetalSettings) -> Iterator[Problem]:
+    """kubespray uninstalls Docker where the container manager is another
+    (roles/container-engine/validate-container-engine/tasks/main.yml:103-127 at v2.31.0)."""
+    cluster = settings.cluster
+    toolkit, kubespray = cluster.nvidia_container_toolkit, cluster.kubespray
+    if toolkit is None or kubespray is None or toolkit.runtime != "docker" or kubespray.container_manager == "docker":
+        return
+    manager = kubespray.container_manager
+    remedies = ["write containerManager: docker in the section kubespray"]
+    if manager == "containerd" and not toolkit.nvkind:
+        remedies.append("write runtime: containerd")
+    message = f"docker, which kubespray uninstalls, as containerManager is {manager}; {' or '.join(remedies)}"
+    yield Problem(("cluster", "nvidiaContainerToolkit", "runtime"), "docker-beside-kubespray", message)
+
+
+def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Problem]:
+    """What serves a vendor's GPUs is told of where there are some."""
+    cluster = settings.cluster
+    for vendor, section, written in (
+        ("amd", ("devicePlugin",), "device_plugin" in settings.model_fields_set),
+        ("nvidia", ("gpuOperator",), "gpu_operator" in settings.model_fields_set),
+        ("nvidia", ("cluster", "nvidiaContainerToolkit"), cluster.nvidia_container_toolkit is not None),
+    ):
+        if written and not cluster.pools_of(vendor):
+            message = f"no node pool has GPUs of {vendor}; remove the section, or declare a pool with vendor: {vendor}"
+            yield Problem(section, "vendor-without-pool", message)
+    for name, pool in cluster.pools_of("nvidia").items():
+        if pool.accelerator.devices != pool.accelerator.count:
+            where = ("cluster", "nodePools", name, "accelerator", "partition")
+            yield Problem(
+                where, "partition-of-nvidia", "is for AMD's GPUs; NVIDIA's are not partitioned here, remove it"
+            )
+
+
+def the_cluster_can_be_made(settings: BareMetalSettings) -> Iterator[Problem]:
+    """What kubespray's component refuses."""
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    if args:
+        yield from kubespray_places(settings.cluster).placed(cluster_problems(args))
+
+
+def the_toolkit_can_be_installed(settings: BareMetalSettings) -> Iterator[Problem]:
+    """What the component of NVIDIA's container toolkit refuses, and what the GPU operator refuses beside it."""
+    if not settings.cluster.pools_of("nvidia"):
+        return
+    args = toolkit_args(settings.cluster, STAND_IN_KEY)
+    if args:
+        yield from toolkit_places(settings.cluster).placed(toolkit_problems(args))
+    yield from OPERATOR.placed(operator_problems(operator_args(settings)))
+
+
+RULES = (sections_go_together, docker_stays, vendors_have_pools)
+MACHINE_RULES = (the_cluster_can_be_made, the_toolkit_can_be_installed)
+"""Rules that speak about all machines together, and so want every one of them to be sound."""

@@ -1,0 +1,191 @@
+"""Rules across settings: what each setting allows by itself, but no cluster could keep together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, cast
+
+from gpufleet.arc import runner_releases
+from gpufleet.problem import Problem
+from gpufleet_stacks.settings.models.settings import Runner, Settings
+from gpufleet_stacks.settings.problems import Path, listed, near, plain_secret
+from gpufleet_stacks.settings.secrets import is_secret
+
+Rule = Callable[[Settings], Iterator[Problem]]
+
+
+def problems(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Problem]:
+    """Yield every rule that the settings break.
+
+    `withheld` are entries and sections that were left out of the settings, since they have problems of their own: they
+    are declared all the same.
+    """
+    yield from references_exist(settings, withheld)
+    for rule in RULES:
+        yield from rule(settings)
+    placed = {label: runner for label, runner in settings.runners.items() if _is_placed(settings, runner, withheld)}
+    sure = settings.model_copy(update={"runners": placed})
+    yield from taints_are_tolerated(sure)
+    yield from _of_its_kind(settings, sure, withheld)
+
+
+def _of_its_kind(settings: Settings, placed: Settings, withheld: Collection[Path]) -> Iterator[Problem]:
+    """Rules of the kind of cluster. Only those that are asked are imported."""
+    if settings.cluster.kind == "eks":
+        from gpufleet_stacks.settings.rules import eks as eks_rules
+
+        return eks_rules.problems(cast(Any, settings), cast(Any, placed), withheld)
+    from gpufleet_stacks.settings.rules import bare_metal as bare_metal_rules
+
+    return bare_metal_rules.problems(cast(Any, settings), cast(Any, placed), withheld)
+
+
+def _is_placed(settings: Settings, runner: Runner, withheld: Collection[Path]) -> bool:
+    """Whether it is certain which pool's nodes a runner has to fit; of the others, another rule has told."""
+    if runner.profile is not None and runner.profile not in settings.profiles:
+        return False
+    pools, name = settings.cluster.node_pools, settings.profile(runner).pool
+    if name is None:
+        unknown = any(entry[:2] == ("cluster", "nodePools") or entry == ("cluster",) for entry in withheld)
+        return len(pools) == 1 and not unknown
+    return name in pools
+
+
+def references_exist(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Problem]:
+    """Projects, profiles and pools that are named are declared."""
+    projects = _declared(settings.projects, ("projects",), withheld)
+    profiles = _declared(settings.profiles, ("profiles",), withheld)
+    pools = _declared(settings.cluster.node_pools, ("cluster", "nodePools"), withheld)
+    for label, runner in settings.runners.items():
+        if projects is not None and runner.project not in projects:
+            message = _undeclared("project", runner.project, projects, "projects")
+            yield Problem(("runners", label, "project"), "unknown-project", message)
+        if profiles is not None and runner.profile is not None and runner.profile not in profiles:
+            message = _undeclared("profile", runner.profile, profiles, "profiles")
+            yield Problem(("runners", label, "profile"), "unknown-profile", message)
+    for name, profile in settings.profiles.items():
+        if pools is not None and profile.pool is not None and profile.pool not in pools:
+            message = _undeclared("node pool", profile.pool, pools, "cluster.nodePools")
+            yield Problem(("profiles", name, "pool"), "unknown-pool", message)
+
+
+def _declared(sound: Iterable[str], section: Path, withheld: Collection[Path]) -> set[str] | None:
+    """Names that a section declares; None when the section itself cannot be read."""
+    if any(section[: len(entry)] == entry for entry in withheld):
+        return None
+    return {*sound, *(str(entry[-1]) for entry in withheld if entry[:-1] == section)}
+
+
+def _undeclared(what: str, name: str, declared: Collection[str], section: str) -> str:
+    wanted = near(name, declared)
+    if wanted:
+        return f"there is no {what} '{name}'; did you mean '{wanted}'?"
+    there = f"there are: {', '.join(sorted(declared))}" if declared else "there are none"
+    return f"there is no {what} '{name}', {there}; name another, or declare it under '{section}'"
+
+
+def pool_is_chosen(settings: Settings) -> Iterator[Problem]:
+    """Where a cluster has several pools, a runner's profile says which."""
+    pools = settings.cluster.node_pools
+    for label, runner in settings.runners.items():
+        if runner.profile is not None and runner.profile not in settings.profiles:
+            continue
+        if len(pools) > 1 and settings.profile(runner).pool is None:
+            where = f"profile '{runner.profile}'" if runner.profile else "a profile, and name that here"
+            there = listed(sorted(pools), "and")
+            message = f"no node pool is chosen among {there}; write one as 'pool' in {where}"
+            yield Problem(("runners", label, "profile"), "no-pool-chosen", message)
+
+
+def min_is_at_most_max(settings: Settings) -> Iterator[Problem]:
+    """A scale set keeps no more idle runners than it may have runners."""
+    for label, runner in settings.runners.items():
+        if runner.min > runner.max:
+            message = f"{runner.min} is more than max, {runner.max}; lower min or raise max"
+            yield Problem(("runners", label, "min"), "min-above-max", message)
+
+
+def taints_are_tolerated(settings: Settings) -> Iterator[Problem]:
+    """Runners tolerate every taint of their pool."""
+    for label, runner in settings.runners.items():
+        tolerations = settings.profile(runner).tolerations
+        for taint in settings.pool(runner).taints:
+            if taint.effect != "PreferNoSchedule" and not any(each.tolerates(taint) for each in tolerations):
+                toleration = f"tolerations: [{{key: {taint.key}, operator: Exists}}]"
+                where: Path = (
+                    ("profiles", runner.profile, "tolerations") if runner.profile else ("runners", label, "profile")
+                )
+                message = (
+                    f"nothing tolerates the pool's taint {taint}; "
+                    f"add to {'it' if runner.profile else 'a profile, and name that here'}: {toleration}"
+                )
+                yield Problem(where, "taint-not-tolerated", message)
+
+
+def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
+    """The controller and every project have namespaces of their own: credentials lie in them, and they go with the
+    stack."""
+    seen: dict[str, str] = {}
+    # What is left out is not written anywhere, so that the device plugin's namespace comes first.
+    owners: list[tuple[Path, str, str]] = [
+        *settings.device_plugin_namespaces(),
+        (("arc", "namespace"), settings.arc.namespace, "the ARC controller"),
+        *((("projects", k, "namespace"), p.namespace, f"project '{k}'") for k, p in settings.projects.items()),
+    ]
+    for where, namespace, owner in owners:
+        if namespace in seen:
+            message = f"{namespace} is already the namespace of {seen[namespace]}; use another"
+            yield Problem(where, "namespace-shared", message)
+        elif namespace.startswith("kube-") and where[0] != "devicePlugin":
+            message = f"{namespace} is Kubernetes' own, as all names with kube- are; use another"
+            yield Problem(where, "namespace-of-kubernetes", message)
+        seen.setdefault(namespace, owner)
+
+
+def env_holds_no_secret(settings: Settings) -> Iterator[Problem]:
+    """Environment variables stand in the state and in every preview. A secret comes from a Kubernetes Secret."""
+    for name, profile in settings.profiles.items():
+        for variable, value in profile.env.items():
+            where: Path = ("profiles", name, "env", variable)
+            if is_secret(variable, value):
+                yield Problem(where, "plain-secret", plain_secret(where))
+            elif variable in profile.env_from_secret:
+                yield Problem(where, "variable-twice", f"{variable} is in envFromSecret too; remove one of them")
+
+
+def volumes_are_free(settings: Settings) -> Iterator[Problem]:
+    """Volumes of a profile have names and places that the runner's pod does not use itself, each its own."""
+    names = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
+    for name, profile in settings.profiles.items():
+        places = {"/home/runner/_work", "/home/runner/externals", "/var/run", "/etc/podinfo", profile.docker.data_root}
+        for key, volume in profile.volumes.items():
+            where: Path = ("profiles", name, "volumes", key)
+            if key in names:
+                message = f"the runner's pod has a volume '{key}' of its own; use another name"
+                yield Problem(where, "volume-name", message)
+            place = volume.mount_path.rstrip("/")
+            if place in places:
+                message = f"{volume.mount_path} is mounted already; use another path"
+                yield Problem((*where, "mountPath"), "mount-path", message)
+            places.add(place)
+
+
+def runner_versions_agree(settings: Settings) -> Iterator[Problem]:
+    """A declared runner version is not another than the one that the image's reference shows."""
+    for name, profile in settings.profiles.items():
+        shown = runner_releases.known().version_of(profile.image)
+        if profile.runner_version is not None and shown not in (None, profile.runner_version):
+            message = (
+                f"{profile.runner_version} is declared, and {profile.image} is runner {shown}; remove runnerVersion"
+            )
+            yield Problem(("profiles", name, "runnerVersion"), "runner-version", message)
+
+
+RULES: tuple[Rule, ...] = (
+    pool_is_chosen,
+    min_is_at_most_max,
+    namespaces_are_apart,
+    env_holds_no_secret,
+    volumes_are_free,
+    runner_versions_agree,
+)

@@ -1,0 +1,185 @@
+"""pydantic's errors in this project's words: what was got, what is allowed, what to do."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_stacks.settings.problems import SET_SECRET, Path, StackFileProblem, near, nearest, quoted
+from gpufleet_stacks.settings.stack_file import StackFile
+
+Schema = dict[str, Any]
+
+
+def problem(detail: ErrorDetails, model: type[Settings], file: StackFile) -> StackFileProblem:
+    """One error of a model as a problem at its line."""
+    path, schema = _place(detail["loc"], model)
+    if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        path, detail, schema = _of_kind(path, detail, schema)
+    if detail["type"] == "extra_forbidden":
+        return file.problem(path, _unknown(path, _place(detail["loc"][:-1], model)[1]))
+    return file.problem(path, _message(detail, path, schema, file))
+
+
+def _of_kind(path: Path, detail: ErrorDetails, schema: Schema) -> tuple[Path, ErrorDetails, Schema]:
+    """An error about the choice among alternatives, as one about the key that chooses."""
+    kinds = {"enum": sorted(schema["discriminator"]["mapping"])}
+    if detail["type"] == "union_tag_not_found":
+        return (*path, "kind"), {**detail, "type": "missing"}, kinds
+    return (*path, "kind"), {**detail, "type": "literal_error", "input": detail["input"]["kind"]}, kinds
+
+
+def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) -> str:
+    got, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
+    if kind == "missing":
+        return f"is missing; {_choices(schema)}" if _options(schema) else f"is missing; add it: {_meaning(schema)}"
+    if kind == "too_short" and got:
+        return f"has {len(got)} {'entry' if len(got) == 1 else 'entries'}; at least {context['min_length']} are needed"
+    if kind in _EMPTY:
+        return f"is empty; {_EMPTY[kind]}"
+    if got is None:
+        examples = context.get("examples")
+        return f"is empty; {f'write for example {examples}' if examples else _wanted(kind, schema)}"
+    shown = _shown(got, path, file)
+    match kind:
+        case "string_type" if isinstance(got, int | float | datetime.date):
+            return f'{shown} is not text to YAML; put it in quotes: "{shown}"'
+        case "int_type" if isinstance(got, str) and got.removeprefix("-").isdecimal():
+            return f"{shown} is text; write {got}, without quotes"
+        case "bool_type" if got in ("true", "false"):
+            return f"{shown} is text; write {got}, without quotes"
+        case "int_type" | "int_from_float":
+            return f"{shown} is not a whole number; write digits alone, such as 2"
+        case "greater_than_equal":
+            return f"{shown} is too small; at least {context['ge']}"
+        case "less_than_equal":
+            return f"{shown} is too large; at most {context['le']}"
+        case "literal_error":
+            wanted = near(str(got), _options(schema))
+            hint = f"did you mean '{wanted}'? " if wanted else ""
+            return f"{shown} is not possible; {hint}{_choices(schema)}"
+        case "too_long":
+            return f"has {len(got)} entries; at most {context['max_length']} is allowed"
+        case "toleration" | "sharing":
+            return detail["msg"]
+        case _ if kind in _WANTED:
+            return f"{shown} is not {_WANTED[kind][0]}; {_wanted(kind, schema)}"
+        case _:
+            return f"{shown} {detail['msg']}"
+
+
+_EMPTY = {"too_short": "at least one is needed", "string_too_short": "write what it is"}
+
+_DATE = ("a date", "write it as 2027-01-31")
+_MAPPING = ("a mapping of keys to values", "write one 'key: value' a line")
+_LIST = ("a list", "begin each entry with '- '")
+
+_WANTED: dict[str, tuple[str, str]] = {
+    "string_type": ("text", "write a single text"),
+    "int_type": ("a whole number", "write digits alone, such as 2"),
+    "bool_type": ("true or false", "write one of them"),
+    "date_type": _DATE,
+    "date_parsing": _DATE,
+    "date_from_datetime_parsing": _DATE,
+    "date_from_datetime_inexact": _DATE,
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+}
+"""What each error misses, and how to write it."""
+
+
+def _wanted(kind: str, schema: Schema) -> str:
+    if _options(schema):
+        return _choices(schema)
+    if "properties" in schema:
+        return f"its keys are: {', '.join(sorted(schema['properties']))}"
+    if "discriminator" in schema:
+        return f"it has a 'kind': {', '.join(sorted(schema['discriminator']['mapping']))}"
+    return _WANTED[kind][1] if kind in _WANTED else "write what it is, or leave it out"
+
+
+def _unknown(path: Path, schema: Schema) -> str:
+    """What to do about a key that is no setting."""
+    if len(path) == 4 and path[0] == "projects" and path[3] in ("token", "privateKey"):
+        return f"a secret does not stand here; revoke it, then: {SET_SECRET}{path[1]}-{path[3]}"
+    return f"unknown key; {nearest(str(path[-1]), schema.get('properties', ()))}"
+
+
+def _shown(got: object, path: Path, file: StackFile) -> str:
+    """A value as it may be shown: as it is written; not at all where secrets end up."""
+    if "secretVariables" in path:
+        return "what stands here"
+    if isinstance(got, int | float | datetime.date):
+        return file.written(path) or (str(got).lower() if isinstance(got, bool) else str(got))
+    if path[-1] != "kind" and {"credentials", "kubeconfig"}.intersection(path):
+        return "what stands here"
+    return quoted(got)
+
+
+def _options(schema: Schema) -> list[str]:
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def _choices(schema: Schema) -> str:
+    return f"allowed: {', '.join(sorted(_options(schema)))}"
+
+
+def _meaning(schema: Schema) -> str:
+    """What the setting means: the first sentence of its description."""
+    text = " ".join(str(schema.get("description", "it is required")).split())
+    return text.split(". ")[0].rstrip(".")
+
+
+# -- the schema -------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _schema(model: type[Settings]) -> Schema:
+    return model.model_json_schema()
+
+
+def _place(loc: tuple[int | str, ...], model: type[Settings]) -> tuple[Path, Schema]:
+    """pydantic's location as a path in the file, and the JSON Schema there. The tags of alternatives, which pydantic
+    puts into a location, and its mark of a mapping's key are left out of the path."""
+    path: list[int | str] = []
+    schema = _schema(model)
+    definitions = schema["$defs"]
+    node = _resolved(schema, definitions)
+    for part in loc:
+        if part == "[key]":
+            continue
+        if "discriminator" in node:
+            node = _resolved({"$ref": node["discriminator"]["mapping"].get(part, "")}, definitions)
+            continue
+        path.append(part)
+        node = next((_resolved(step, definitions) for step in _steps(node, part)), {})
+    return tuple(path), node
+
+
+def _steps(node: Schema, part: int | str) -> Iterator[Schema]:
+    """Schemas of what is one step down."""
+    if isinstance(part, int):
+        entries = [node.get("items")]
+    elif part in node.get("properties", ()):
+        entries = [node["properties"][part]]
+    else:
+        entries = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
+    yield from (entry for entry in entries if isinstance(entry, dict))
+
+
+def _resolved(node: Schema, definitions: Schema) -> Schema:
+    """The node behind a reference or the choice between it and null, with the description that stands nearest."""
+    target = next((choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"), None)
+    if target is None and "$ref" in node:
+        target = definitions.get(node["$ref"].removeprefix("#/$defs/"), {})
+    if target is None:
+        return node
+    return {**_resolved(target, definitions), **{key: text for key, text in node.items() if key == "description"}}

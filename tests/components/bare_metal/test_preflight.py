@@ -1,0 +1,171 @@
+"""Facts of hosts and the rules about them. That the script finds the facts is tried on hosts."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpufleet.bare_metal import HostFacts, HostNeeds
+from gpufleet.bare_metal.preflight import GIB, MIB, parse_facts, preflight_failures, preflight_script
+
+PRINTED = """\
+Welcome to gpu-1. Tip of the day: x=1
+clock=1790000000.5
+root=yes
+hostname=gpu-1
+os=ubuntu
+os_version=22.04
+kernel=6.8.0-60-generic
+architecture=x86_64
+cgroup=cgroup2fs
+memory_kib=264000000
+swap_kib=0
+disk_free_kib=900000000
+addresses=127.0.0.1 ::1 192.0.2.1
+nameserver=127.0.0.53
+gpus_amd=8
+gpus_nvidia=0
+module_amdgpu=yes
+module_nvidia=no
+driver_nvidia=
+containerd=2.2.3
+docker=
+render_gid=110
+complete=yes
+"""
+
+GOOD = parse_facts(PRINTED)
+NEEDS = HostNeeds(address="192.0.2.1", container_manager="containerd", gpu="amd", gpus=8)
+
+
+def failures(needs: HostNeeds = NEEDS, skew_seconds: float | None = 0, **facts: Any) -> list[str]:
+    return preflight_failures(dataclasses.replace(GOOD, **facts), needs, skew_seconds=skew_seconds)
+
+
+def test_facts_are_read_whatever_a_host_greets_with() -> None:
+    assert GOOD.clock == 1790000000.5
+    assert GOOD.addresses == ("127.0.0.1", "::1", "192.0.2.1")
+    assert (GOOD.gpus_amd, GOOD.module_amdgpu, GOOD.render_gid) == (8, True, 110)
+    assert parse_facts(PRINTED.replace("render_gid=110", "render_gid=")).render_gid is None
+
+
+@pytest.mark.parametrize("lines", range(PRINTED.count("\n")))
+def test_facts_that_break_off_are_no_facts(lines: int) -> None:
+    with pytest.raises(ValueError, match="facts are missing"):
+        parse_facts("".join(PRINTED.splitlines(keepends=True)[:lines]))
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(HostFacts)])
+def test_each_fact_is_needed_and_is_looked_for_by_the_script(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the fact {name} is missing"):
+        parse_facts("".join(line + "\n" for line in PRINTED.splitlines() if not line.startswith(f"{name}=")))
+    assert f"fact {name} " in preflight_script()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("containerd github.com/containerd/containerd v1.7.24 88bf19b2105c8b17560993bee28a01ddc2f97182", "1.7.24"),
+        ("containerd github.com/containerd/containerd/v2 v2.2.3 1c4457e00facac03ce1d75f7b6777a7a851e5c41", "2.2.3"),
+        ("containerd github.com/containerd/containerd 1.7.12 ", "1.7.12"),
+        ("Docker version 28.2.2, build 28.2.2-0ubuntu1~24.04.1", "28.2.2"),
+        ("Docker version 26.1.3, build b72abbb", "26.1.3"),
+        ("570.86.10", "570.86.10"),
+        ("", ""),
+        ("command not found", ""),
+    ],
+)
+def test_a_version_is_found_among_the_words_that_engines_print(printed: str, expected: str) -> None:
+    script = preflight_script().replace("main </dev/null", "version")
+    done = subprocess.run(["sh", "-c", script], input=f"{printed}\n", capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+@given(st.integers(0, PRINTED.count("\n") - 1), st.text(max_size=20))
+def test_whatever_a_host_prints_is_facts_or_one_line(line: int, value: str) -> None:
+    lines = PRINTED.splitlines(keepends=True)
+    name = lines[line].partition("=")[0]
+    lines[line] = f"{name}={value}\n"
+    try:
+        said = preflight_failures(parse_facts("".join(lines)), NEEDS)
+    except ValueError as error:
+        said = [str(error)]
+    assert all("\n" not in each for each in said)
+
+
+def test_a_good_host_fails_nothing() -> None:
+    assert failures() == []
+
+
+FAILS: dict[str, tuple[dict[str, Any], str]] = {
+    "no sudo": ({"root": False}, "sudo: asks for a password; give the user NOPASSWD"),
+    "an old Ubuntu": ({"os_version": "20.04"}, "os: ubuntu 20.04 is not supported; install one of: ubuntu 22.04/24.04"),
+    "an unknown system": ({"os": "", "os_version": ""}, "os: unknown  is not supported"),
+    "a Red Hat that is old": ({"os": "rocky", "os_version": "8.10"}, "os: rocky 8.10 is not supported"),
+    "cgroups of version 1": ({"cgroup": "tmpfs"}, "cgroup: is not version 2"),
+    "swap": ({"swap_kib": 2048 * MIB}, "swap: 2048 MiB is on, and the kubelet does not start; swapoff -a"),
+    "little memory": ({"memory_kib": 1000 * MIB}, "memory: 1000 MiB; at least 1024 MiB is needed"),
+    "little space": ({"disk_free_kib": 19 * GIB}, "disk: 19 GiB is left at /var/lib; at least 20 GiB is needed"),
+    "another address": ({"addresses": ("10.0.0.1",)}, "address: 192.0.2.1 is none of its own (10.0.0.1)"),
+    "Docker beside containerd": (
+        {"docker": "27.5.1"},
+        "docker: 27.5.1 is there; where it runs, kubespray drains the node, kills all of Docker's containers",
+    ),
+    "no nameserver": ({"nameserver": ""}, "nameserver: none in /etc/resolv.conf"),
+    "a GPU that is missing": ({"gpus_amd": 7}, "gpus: 7 of AMD on the PCI bus, 8 is wanted"),
+    "no GPU": ({"gpus_amd": 0}, "gpus: 0 of AMD on the PCI bus, 8 is wanted"),
+    "GPUs of another": ({"gpus_amd": 0, "gpus_nvidia": 8}, "gpus: 0 of AMD on the PCI bus, 8 is wanted"),
+    "no driver": ({"module_amdgpu": False}, "driver: the module amdgpu is not loaded"),
+    "no render node": ({"render_gid": None}, "render: no /dev/dri/renderD*, though the driver is loaded"),
+}
+
+
+@pytest.mark.parametrize("what", FAILS)
+def test_each_failure_is_said_alone_and_with_what_to_do(what: str) -> None:
+    facts, expected = FAILS[what]
+    (failure,) = failures(**facts)
+    assert failure.startswith(expected)
+    assert "\n" not in failure
+
+
+@pytest.mark.parametrize(
+    ("facts", "needs"),
+    [
+        ({"os": "rocky", "os_version": "9.5"}, NEEDS),
+        ({"os": "debian", "os_version": "12"}, NEEDS),
+        ({"gpus_nvidia": 1, "module_nvidia": False}, NEEDS),
+        ({"gpus_amd": 3}, HostNeeds(gpu="amd")),
+        ({"gpus_amd": 0, "module_amdgpu": False, "render_gid": None}, HostNeeds()),
+        ({"docker": "27.5.1"}, HostNeeds(container_manager="docker")),
+        ({"docker": "27.5.1"}, HostNeeds()),
+        ({"swap_kib": 1, "cgroup": "tmpfs"}, HostNeeds(kubernetes=False)),
+        ({"gpus_nvidia": 1, "module_nvidia": True, "render_gid": None}, HostNeeds(gpu="nvidia", gpus=1)),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_what_is_as_needed_is_no_failure(facts: dict[str, Any], needs: HostNeeds) -> None:
+    assert failures(needs, **facts) == []
+
+
+@pytest.mark.parametrize(("skew", "said"), [(0.9, None), (-1.0, None), (1.1, "1.1 s ahead"), (-90, "90.0 s behind")])
+def test_clocks(skew: float, said: str | None) -> None:
+    found = failures(skew_seconds=skew)
+    assert found == ([] if said is None else [found[0]])
+    assert said is None or said in found[0]
+
+
+@pytest.mark.process
+def test_the_script_runs_here_and_in_part_prints_nothing() -> None:
+    """By the shell that Debian and Ubuntu have as /bin/sh, or whatever this machine has."""
+    script = preflight_script()
+    whole = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, timeout=30, check=True)
+    assert whole.stderr == ""
+    assert parse_facts(whole.stdout).memory_kib > 0
+    part = subprocess.run(["sh", "-s"], input=script[:-20], capture_output=True, text=True, timeout=30, check=False)
+    assert part.stdout == ""

@@ -1,0 +1,91 @@
+"""What DaemonSets take of nodes that are bought, and that the program makes no others."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from gpufleet_stacks.settings.daemon_requests import daemon_requests, unreckoned
+from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_tools.capacity import stack_capacity as capacity
+from gpufleet_tools.plan import stack
+from gpufleet_tools.plan.plan import revealed
+from gpufleet_tools.plan.stack import Stack
+from tests.conftest import MakeProject
+from tests.tools.diff.pull_requests import AWS
+
+DISCOVERY = (
+    "  gpu-runners:projects:\n",
+    "  gpu-runners:nvidiaPlugin: {featureDiscovery: true}\n  gpu-runners:projects:\n",
+)
+TAINTED = (
+    "        limits: {cpu: 64}\n",
+    "        limits: {cpu: 64}\n        taints: [{key: ci, effect: NoSchedule}]\n",
+)
+TOLERATED = ("    cpu: {pool: cpu,", "    cpu: {pool: cpu, tolerations: [{key: ci, operator: Exists}],")
+ASKING = ("    taints: [{key: ci, effect: NoSchedule}]", "    taints: [{key: ci, effect: PreferNoSchedule}]")
+EBS = ("      coredns:", "      aws-ebs-csi-driver: v1.62.0-eksbuild.1\n      coredns:")
+OTHER = ("      coredns:", "      aws-efs-csi-driver: v2.1.11-eksbuild.1\n      coredns:")
+MIB = 1024**2
+
+
+def read(project: MakeProject, *edits: tuple[str, str]) -> tuple[Stack, EksSettings]:
+    text = AWS
+    for before, after in edits:
+        assert before in text
+        text = text.replace(before, after)
+    found = stack.read(project({"aws": text}), "aws")
+    assert isinstance(found.settings, EksSettings)
+    return found, found.settings
+
+
+@pytest.mark.parametrize(
+    ("edits", "cpu", "gpu"),
+    [
+        # Thousandths of a core, MiB, pods.
+        ((), (150, 0, 3), (150, 0, 4)),
+        ((DISCOVERY,), (155, 64, 4), (155, 64, 6)),
+        ((DISCOVERY, TAINTED, TOLERATED), (150, 0, 3), (155, 64, 6)),
+        ((DISCOVERY, TAINTED, TOLERATED, ASKING), (155, 64, 4), (155, 64, 6)),
+        ((EBS,), (180, 120, 4), (180, 120, 5)),
+        ((OTHER,), (150, 0, 3), (150, 0, 4)),
+    ],
+)
+def test_what_is_taken(
+    project: MakeProject, edits: tuple[tuple[str, str], ...], cpu: tuple[int, int, int], gpu: tuple[int, int, int]
+) -> None:
+    _, settings = read(project, *edits)
+    for pool, (cores, memory, pods) in (("cpu", cpu), ("gpu", gpu)):
+        assert daemon_requests(settings, pool) == {
+            "cpu": Decimal(cores) / 1000,
+            "memory": Decimal(memory) * MIB,
+            "pods": Decimal(pods),
+        }
+
+
+@pytest.mark.parametrize("discovery", [True, False])
+def test_the_program_makes_no_others(project: MakeProject, discovery: bool) -> None:
+    """No DaemonSet of its own, and no chart with one but NVIDIA's, whose requests nobody changes."""
+    found, settings = read(project, *((DISCOVERY,) if discovery else ()))
+    plan = found.plan()
+    assert not [each for each in plan.objects() if each["kind"] == "DaemonSet"]
+    charts = {each.chart_name for each in plan.releases()}
+    without = {"karpenter-crd", "karpenter", "gha-runner-scale-set-controller", "gha-runner-scale-set"}
+    assert charts - without == {"nvidia-device-plugin"}
+    (plugin,) = (each for each in plan.releases() if each.chart_name == "nvidia-device-plugin")
+    values = revealed(plugin.values)
+    assert "resources" not in values
+    assert (values["gfd"]["enabled"], values["nfd"]["enabled"]) == (discovery, discovery)
+    assert values["nfd"].get("worker", {}).keys() <= {"tolerations"}
+    addons = [str(each.inputs["addonName"]) for each in plan.resources if each.type == "aws:eks/addon:Addon"]
+    assert sorted(addons) == sorted(settings.cluster.addons)
+
+
+def test_an_addon_that_is_not_known_is_said(project: MakeProject) -> None:
+    _, settings = read(project, OTHER)
+    assert unreckoned(settings) == ["aws-efs-csi-driver"]
+    said = "what aws-efs-csi-driver may ask for on each node is not known, and not taken off\n"
+    assert f"pool gpu: {said}" in capacity.text(capacity.capacity("aws", settings))
+    known = settings.cluster.model_copy(update={"addons": {"vpc-cni": "v1.22.4-eksbuild.3"}})
+    assert said not in capacity.text(capacity.capacity("aws", settings.model_copy(update={"cluster": known})))

@@ -1,0 +1,540 @@
+"""A series of pull requests to a repository made from this one, and what `gpufleet diff` says of each."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import importlib.metadata
+import json
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gpufleet.arc.controller import ARC_VERSION
+from gpufleet.arc.scale_set import RUNNER_IMAGE
+from gpufleet_tools.diff.difference import Difference, difference
+from gpufleet_tools.diff.evaluation import Evaluation
+from gpufleet_tools.diff.revisions import Compared, Revision
+from gpufleet_tools.plan import stack
+from tests.conftest import ROOT, Generated
+from tests.tools.diff.pull_requests import LAB, Edit, PullRequest, Repository, check, compare
+from tests.tools.diff.pull_requests import MI300 as MI300_TEXT
+
+DIGEST = RUNNER_IMAGE.partition("@")[2]
+OTHER_DIGEST = "sha256:" + "0" * 64
+
+PYYAML = importlib.metadata.version("pyyaml")
+MINOR = ARC_VERSION.rpartition(".")[0]
+
+GOLDEN = ROOT / "tests/golden/diff"
+
+MI300, CONDUCTOR, RUNNERS = (
+    "Pulumi.mi300.yaml",
+    "stacks/gpufleet_stacks/bare_metal.py",
+    "stacks/gpufleet_stacks/runners.py",
+)
+
+
+def deprecated(until: str, use: str = "") -> Edit:
+    last = "      docker: true\n"
+    return MI300, last, f"{last}      deprecated: {{until: {until}{use}}}\n"
+
+
+RENAME: Edit = (MI300, "    linux-mi300-gpu-2:\n", "    linux-mi300-2-gpu:\n")
+SANTA_CLARA = "          santa-clara-1: {address: 198.51.100.21}\n"
+SECRET = "  gpu-runners:test-cluster-privateKey: {secure: v1:first}\n"
+PREFIXED: Edit = (RUNNERS, "RunnerScaleSet(label, args, opts)", 'RunnerScaleSet(f"set-{label}", args, opts)')
+ALIASED: Edit = (
+    RUNNERS,
+    "RunnerScaleSet(label, args, opts)",
+    'RunnerScaleSet(f"set-{label}", args, pulumi.ResourceOptions.merge('
+    "opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=label)])))",
+)
+GONE_LATER = deprecated("2026-11-30")
+
+PULL_REQUESTS: dict[str, PullRequest] = {
+    "a-comment": PullRequest(edits=((MI300, "# Two projects", "# Two projects,"),), headline="nothing changes"),
+    "add-a-runner": PullRequest(
+        edits=(
+            (
+                MI300,
+                "    mi300-cluster:\n",
+                "    linux-mi300-gpu-1: {project: pytorch, profile: pytorch, gpus: 1, cpu: 20, memory: 200Gi, max: 2}\n"
+                "    mi300-cluster:\n",
+            ),
+        ),
+        headline="changes for users",
+        users="1 label changed, 1 label added",
+        resources="1 created",
+        says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; idle 0; at most 2; Docker no;",),
+    ),
+    "raise-max-beyond-the-pool": PullRequest(
+        edits=((MI300, "      max: 8\n", "      max: 30\n"),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in mi300",
+        users="2 labels changed",
+        resources="1 updated",
+        says=("all labels at their max ask for 42 GPUs of 24", "at most 8 → 30", "+  maxRunners: 30"),
+    ),
+    "raise-max-and-mean-it": PullRequest(
+        edits=((MI300, "      max: 8\n", "      max: 30\n"),),
+        options=("--allow", "overcommitted"),
+        headline="changes for users",
+        users="2 labels changed",
+        resources="1 updated",
+        says=("**overcommitted** in mi300 (allowed)",),
+    ),
+    "rename-a-label": PullRequest(
+        edits=(RENAME,),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+        says=("| `linux-mi300-gpu-2` | mi300 | renamed to linux-mi300-2-gpu |", "use: linux-mi300-2-gpu}"),
+    ),
+    "rename-a-label-too-early": PullRequest(
+        first=(deprecated("2026-12-01"),),
+        edits=((MI300, "      deprecated: {until: 2026-12-01}\n", ""), RENAME),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+        says=("is promised until 2026-12-01: keep it until then",),
+    ),
+    "rename-a-label-in-time": PullRequest(
+        first=(GONE_LATER,),
+        edits=((MI300, "      deprecated: {until: 2026-11-30}\n", ""), RENAME),
+        headline="changes for users",
+        users="1 label renamed",
+        resources="1 deleted, 1 created",
+    ),
+    "end-a-label-sooner": PullRequest(
+        first=(deprecated("2027-06-30"),),
+        edits=((MI300, "until: 2027-06-30}", "until: 2027-02-28}"),),
+        code=1,
+        headline="refused: deprecation-shortened",
+        refused="deprecation-shortened in mi300",
+        users="1 label changed",
+        says=("was promised until 2027-06-30 and would end on 2027-02-28",),
+    ),
+    "announce-the-end-of-a-label": PullRequest(
+        edits=(deprecated("2027-06-30", ", use: mi300-cluster"),),
+        headline="changes for users",
+        users="1 label changed",
+        says=("served until none → 2027-06-30; use instead none → mi300-cluster",),
+    ),
+    "serve-other-users": PullRequest(
+        edits=((MI300, "configUrl: https://github.com/pytorch\n", "configUrl: https://github.com/example\n"),),
+        code=1,
+        headline="refused: label-renamed",
+        refused="label-renamed in mi300",
+        users="1 label renamed",
+        resources="1 updated",
+        says=("label linux-mi300-gpu-2 goes to other users (jobs of)",),
+    ),
+    "take-docker-away": PullRequest(
+        edits=((MI300, "      docker: true\n", "      docker: false\n"),),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated",
+        says=("Docker yes → no",),
+    ),
+    "bump-arc-by-a-minor": PullRequest(
+        edits=(
+            (MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {version: 0.99.0}\n  gpu-runners:projects:\n"),
+        ),
+        code=1,
+        headline="refused: arc-minor-version",
+        refused="arc-minor-version in mi300",
+        resources="3 updated",
+        says=(f"ARC goes from {ARC_VERSION} to 0.99.0 with 2 scale sets in place",),
+    ),
+    "arc-patch": PullRequest(
+        edits=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                f"  gpu-runners:arc: {{version: {MINOR}.99}}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        resources="3 updated",
+    ),
+    "rotate-a-secret": PullRequest(
+        edits=((MI300, "v1:first", "v1:second"),),
+        resources="1 updated; secret test-cluster-privateKey is set anew",
+        says=(
+            "- secret test-cluster-privateKey is set anew",
+            "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
+        ),
+    ),
+    "change-what-is-kept-in-a-secret": PullRequest(
+        edits=((MI300, 'appId: "1000001"', 'appId: "1000002"'),),
+        resources="1 updated",
+        says=("-  github_app_id: <secret>\n+  github_app_id: <another secret>",),
+    ),
+    "forget-a-secret": PullRequest(
+        edits=((MI300, SECRET, ""),),
+        code=1,
+        headline="refused: missing-secret",
+        refused="missing-secret in mi300",
+        resources="1 updated; secret test-cluster-privateKey is removed",
+    ),
+    "add-a-node": PullRequest(
+        edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          santa-clara-2: {address: 198.51.100.22}\n"),),
+        resources="nothing; pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs",
+    ),
+    "remove-a-node": PullRequest(
+        edits=((MI300, SANTA_CLARA, ""),),
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in mi300",
+        users="1 label changed",
+        resources="nothing; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
+        says=("ask for 20 GPUs of 16", "guaranteed 8 → 4"),
+    ),
+    "delete-a-stack": PullRequest(
+        gone=("Pulumi.lab.yaml",),
+        code=1,
+        headline="refused: label-removed",
+        refused="label-removed in lab (2)",
+        users="2 labels removed",
+        resources="{lab} deleted",
+        says=("pulumi destroy it from the base first", "everything in the namespace goes with it"),
+    ),
+    "add-a-stack": PullRequest(
+        new={"Pulumi.lab2.yaml": re.sub(r"\blab\b", "lab2", LAB)},
+        code=1,
+        headline="refused: overcommitted",
+        refused="overcommitted in lab2",
+        users="2 labels added",
+        resources="{lab} created",
+    ),
+    "change-an-image": PullRequest(
+        edits=((MI300, "rocm-dev:v1", "rocm-dev:v2"),),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated",
+        says=(
+            "| `linux-mi300-gpu-2` | mi300 | jobs run in image example.test/rocm-dev:v1 → example.test/rocm-dev:v2 |",
+            "+        image: example.test/rocm-dev:v2",
+        ),
+    ),
+    "change-a-profile": PullRequest(
+        edits=(
+            (
+                MI300,
+                "      renderGroup: 110\n",
+                "      renderGroup: 111\n"
+                "      env: {HF_HOME: /models}\n"
+                "      volumes: {models: {mountPath: /models, source: {hostPath: {path: /models}}}}\n",
+            ),
+            (MI300, 'nodeSelector: {pytorch: "yes"}', "runtimeClass: rocm\n      docker: {image: docker:29.0.0-dind}"),
+        ),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated",
+        says=(
+            "node selector pytorch=yes → none; RuntimeClass none → rocm; render group 110 → 111;"
+            " Docker's daemon runs in image docker:28.2.2-dind → docker:29.0.0-dind;"
+            " environment variables none → HF_HOME; volumes none → models |",
+        ),
+    ),
+    "move-a-project-to-another-namespace": PullRequest(
+        edits=((MI300, "namespace: test-cluster\n", "namespace: ci\n"),),
+        code=1,
+        headline="refused: namespace-changed",
+        refused="namespace-changed in mi300",
+        resources="3 replaced",
+        says=(
+            "namespace test-cluster → ci of mi300-cluster: the new scale set registers under the id",
+            "remove mi300-cluster from the stack file (--allow label-removed) and run pulumi up, then",
+        ),
+    ),
+    "move-arc-to-another-namespace": PullRequest(
+        edits=((MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {namespace: ci}\n  gpu-runners:projects:\n"),),
+        code=1,
+        headline="refused: arc-replaced",
+        refused="arc-replaced in mi300",
+        resources="2 replaced, 2 updated",
+        says=("ARC's namespace arc-systems → ci: Pulumi installs the new controller while the old one runs",),
+    ),
+    "move-arc-without-runners": PullRequest(
+        first=(
+            (MI300, MI300_TEXT[MI300_TEXT.index("    linux-mi300-gpu-2:") :], ""),
+            (MI300, "runners:\n", "runners: {}\n"),
+        ),
+        edits=((MI300, "  gpu-runners:projects:\n", "  gpu-runners:arc: {namespace: ci}\n  gpu-runners:projects:\n"),),
+        code=1,
+        headline="refused: arc-replaced",
+        refused="arc-replaced in mi300",
+        resources="2 replaced",
+        says=("Helm refuses a ClusterRole that another release owns; change arc.release with it",),
+    ),
+    "move-arc-under-another-name": PullRequest(
+        first=(
+            (MI300, MI300_TEXT[MI300_TEXT.index("    linux-mi300-gpu-2:") :], ""),
+            (MI300, "runners:\n", "runners: {}\n"),
+        ),
+        edits=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                "  gpu-runners:arc: {namespace: ci, release: arc-2}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        resources="2 replaced",
+    ),
+    "take-arc-back-by-a-patch": PullRequest(
+        first=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                f"  gpu-runners:arc: {{version: {MINOR}.99}}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        edits=((MI300, f"{MINOR}.99", ARC_VERSION),),
+        code=1,
+        headline="refused: downgrade",
+        refused="downgrade in mi300",
+        resources="3 updated",
+        says=(f"ARC {MINOR}.99 → {ARC_VERSION}: an older version may not read",),
+    ),
+    "rename-the-cluster": PullRequest(
+        edits=((MI300, "    name: mi300\n", "    name: mi301\n"),),
+        headline="changes for users",
+        users="2 labels changed",
+        resources="1 deleted, {mi300} replaced, 1 created",
+        says=("its provider: clusterIdentifier says that it is another cluster",),
+    ),
+    "move-without-an-alias": PullRequest(
+        edits=(PREFIXED,),
+        options=("mi300",),
+        code=1,
+        headline="refused: moved-without-alias",
+        refused="moved-without-alias in mi300 (2)",
+        resources="2 deleted, 2 created",
+        says=("Release mi300-cluster deleted: moved without an alias",),
+    ),
+    "move-with-an-alias": PullRequest(edits=(ALIASED,), headline="nothing changes"),
+    "own-what-was-looked-up": PullRequest(
+        edits=(
+            (MI300, "{kind: existingSecret, secretName: pytorch-secret}", "{kind: token, secretName: pytorch-secret}"),
+            (MI300, SECRET, f"{SECRET}  gpu-runners:pytorch-token: {{secure: v1:token}}\n"),
+        ),
+        resources="2 created; secret pytorch-token is set",
+        says=("Namespace pytorch-namespace created: was only looked up",),
+    ),
+    "a-mistake": PullRequest(
+        edits=((MI300, "docker: true", "dockr: true"),),
+        code=2,
+        headline="refused: invalid",
+        invalid="Pulumi.mi300.yaml:",
+        says=("runners.linux-mi300-gpu-2.dockr: unknown key; did you mean 'docker'?",),
+    ),
+    "a-mistake-mended": PullRequest(
+        first=((MI300, "docker: true", "dockr: true"),),
+        edits=((MI300, "dockr: true", "docker: true"),),
+        code=2,
+        headline="cannot say",
+        says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:",),
+    ),
+    "a-program-that-fails": PullRequest(
+        edits=((CONDUCTOR, "cluster_provider(settings.cluster, needs, made)", "{}['x']"),),
+        code=2,
+        headline="refused: invalid",
+        invalid="Pulumi.lab.yaml: bare_metal.py:",
+        says=("Pulumi.mi300.yaml: bare_metal.py:", ": KeyError: 'x'"),
+    ),
+    "another-schema": PullRequest(
+        edits=(
+            (
+                "stacks/gpufleet_stacks/settings/models/settings.py",
+                "    docker: Switch = False\n",
+                '    nickname: str | None = None\n    """What people call it."""\n    docker: Switch = False\n',
+            ),
+            (MI300, "      docker: true\n", "      docker: true\n      nickname: pair\n"),
+        ),
+        headline="nothing changes",
+    ),
+    "code-of-a-component": PullRequest(
+        edits=(("components/gpufleet/arc/runner_releases.json", DIGEST, OTHER_DIGEST),),
+        options=("mi300",),
+        headline="changes for users",
+        users="1 label changed",
+        resources="1 updated",
+        says=(f"-        image: {RUNNER_IMAGE}\n+        image: {RUNNER_IMAGE.replace(DIGEST, OTHER_DIGEST)}",),
+    ),
+    "another-runner-version": PullRequest(
+        edits=((MI300, "image: example.test/rocm-dev:v1", "image: ghcr.io/actions/actions-runner:2.336.0"),),
+        options=("mi300",),
+        code=1,
+        headline="refused: runner-expires",
+        refused="runner-expires in mi300",
+        users="1 label changed",
+        resources="1 updated",
+        says=("runner version unknown → 2.336.0, no jobs from 2026-11-05",),
+    ),
+    "other-dependencies": PullRequest(
+        edits=(("requirements.txt", f"pyyaml=={PYYAML}", "pyyaml==0.0.0"),),
+        headline="nothing changes",
+        says=(f"- the dependencies differ (pyyaml {PYYAML} -&gt; 0.0.0): both revisions were evaluated with",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("diff") / "repository")
+
+
+@pytest.fixture(scope="module")
+def owned(repository: Repository) -> Mapping[str, int]:
+    """How many things each stack makes, groups and the provider of its cluster aside (`mi300`), or with it (`lab`)."""
+    repository.git("checkout", "--quiet", "--force", "main")
+    plans = {name: stack.read(repository.root, name).plan() for name in ("lab", "mi300")}
+    kinds = {"lab": ("resource", "provider"), "mi300": ("resource",)}
+    return {name: sum(each.kind in kinds[name] for each in plan.resources) for name, plan in plans.items()}
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(repository: Repository) -> Run:
+    """`gpufleet diff` in the repository."""
+    return functools.partial(compare, repository)
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_pull_request(name: str, repository: Repository, owned: Mapping[str, int]) -> None:
+    check(name, PULL_REQUESTS[name], repository, owned)
+
+
+GOLDEN_ONES = (
+    "raise-max-beyond-the-pool",
+    "rotate-a-secret",
+    "remove-a-node",
+    "change-a-profile",
+    "move-a-project-to-another-namespace",
+)
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", GOLDEN_ONES)
+def test_the_comment_is_the_golden_one(name: str, repository: Repository, run: Run, generated: Generated) -> None:
+    generated(GOLDEN / f"{name}.md", run(repository.opened(name, PULL_REQUESTS[name]), "--format", "markdown")[1])
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def renamed(repository: Repository) -> str:
+    """A range whose head renames a label."""
+    return f"main..{repository.branch('renamed', [RENAME])}"
+
+
+def test_json_is_the_difference(run: Run, renamed: str) -> None:
+    code, out, _ = run(renamed, "--format", "json")
+    found = json.loads(out)
+    assert code == 1
+    assert set(found) == set(Difference.model_json_schema(mode="serialization")["properties"])
+    assert [(each["change"], each["label"], each["newLabel"]) for each in found["labels"]] == [
+        ("renamed", "linux-mi300-gpu-2", "linux-mi300-2-gpu")
+    ]
+    assert [stack["stack"] for stack in found["stacks"]] == ["lab", "mi300"]
+
+
+def test_text_names_what_is_created_and_shows_what_is_updated(run: Run, repository: Repository) -> None:
+    repository.branch("image", PULL_REQUESTS["change-an-image"].edits)
+    code, out, _ = run("main..image", "mi300")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "changes for users (main (COMMIT) → image (COMMIT))"
+    assert "  ~ Release linux-mi300-gpu-2 updated" in lines
+    assert "      +        image: example.test/rocm-dev:v2" in lines
+
+
+def test_out_writes_the_file(run: Run, renamed: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "comment.md"
+    code, out, _ = run(renamed, "--format", "markdown", "--out", str(file))
+    assert (code, out) == (1, f"refused: label-renamed: written to {file}\n")
+    assert file.read_text().startswith("### gpufleet diff: refused: label-renamed\n")
+
+
+def test_a_revision_that_cannot_be_evaluated_replaces_the_earlier_comment(
+    run: Run, repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    repository.branch(
+        "raises", [("tools/gpufleet_tools/diff/evaluation.py", "import hmac\n", "import nothing_like_it\n")]
+    )
+    file = tmp_path / "comment.md"
+    file.write_text("### gpufleet diff: nothing changes\n")
+    code, _, err = run("main..raises", "--format", "markdown", "--out", str(file))
+    comment = file.read_text()
+    assert (code, comment.splitlines()[0]) == (2, "### gpufleet diff: cannot say")
+    assert "nothing_like_it" in comment.splitlines()[2]
+    assert "nothing_like_it" in err
+
+
+def test_an_unknown_name_is_not_allowed(run: Run, renamed: str) -> None:
+    code, out, err = run(renamed, "--allow", "label-rename", "--allow", "overcommited", "--allow", "label-renamed")
+    assert (code, out) == (2, "")
+    assert err == (
+        "gpufleet: --allow label-rename: there is no such refusal; did you mean 'label-renamed'?\n"
+        "gpufleet: --allow overcommited: there is no such refusal; did you mean 'overcommitted'?\n"
+    )
+
+
+def test_a_stack_that_nobody_has(run: Run) -> None:
+    code, out, _ = run("main..main", "mi400")
+    assert code == 2
+    assert "neither main (COMMIT) nor main (COMMIT) has a stack 'mi400'; there are: lab, mi300" in out
+
+
+def test_the_fault_of_another_stack_is_a_note(run: Run, repository: Repository) -> None:
+    repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
+    code, out, _ = run("main..mistake", "lab")
+    assert code == 0
+    assert "note: the labels of mi300 are not all known: a revision of it is invalid" in out
+
+
+def test_a_base_that_does_not_pass_its_own_validation(run: Run, repository: Repository) -> None:
+    repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
+    code, out, _ = run("mistake..main")
+    assert code == 2
+    assert "cannot say: mistake (COMMIT): Pulumi.mi300.yaml:" in out
+    assert "note: the base is at fault and the head is not: what changes in mi300 can only be said from a base" in out
+    assert run("mistake..main", "lab")[0] == 0
+    assert "is at fault" not in run("main..mistake")[1]
+
+
+def test_what_one_revision_cannot_say_is_no_change() -> None:
+    """A base from before outputs were taken from inputs."""
+
+    def side(outputs: str, **inputs: Any) -> Evaluation:
+        urn = "urn:pulumi:one::gpu-runners::aws:ec2/subnet:Subnet::a"
+        resource = {"urn": urn, "type": "aws:ec2/subnet:Subnet", "name": "a", "kind": "resource", "inputs": inputs}
+        resource |= {"parent": None, "provider": None, "opaque": False, "options": {}}
+        return Evaluation.model_validate({"outputs": outputs, "stacks": {"one": {"resources": [resource]}}})
+
+    def compared(before: Evaluation, after: Evaluation) -> Difference:
+        revisions = (Revision(given=name, commit=None) for name in ("base", "head"))
+        day = datetime.date(2026, 12, 1)
+        return difference(Compared(*revisions, before=before, after=after, notes=()), [], day)
+
+    old, new = side("unknown", vpcId="<unknown>", cidrBlock="a"), side("inputs", vpcId="vpc-id", cidrBlock="a")
+    for found in (compared(old, new), compared(new, old)):
+        assert not found.changes
+        assert found.notes == [
+            "one of the revisions does not say what hangs on outputs of resources: that is not compared"
+        ]
+    other = side("inputs", vpcId="vpc-id", cidrBlock="b")
+    assert [each.diff[-2:] for each in compared(old, other).stacks[0].resources] == [["-cidrBlock: a", "+cidrBlock: b"]]
+    assert compared(new, side("inputs", vpcId="another", cidrBlock="a")).changes

@@ -1,0 +1,217 @@
+"""A series of pull requests to stacks that do something on machines, and what `gpufleet diff` says of each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpufleet_tools.diff.evaluation import EvaluatedResource
+from gpufleet_tools.diff.machines import kubespray_refusals, runs
+from tests.conftest import ROOT, Generated
+from tests.tools.diff import test_difference as test_diff
+from tests.tools.diff import test_eks as test_diff_eks
+from tests.tools.diff.pull_requests import SERIES, Edit, PullRequest, Repository, check, compare
+
+A10, MI300 = "Pulumi.a10.yaml", "Pulumi.mi300.yaml"
+STACKS = {
+    "a10": (ROOT / "examples/a10" / A10).read_text(),
+    "mi300": (ROOT / MI300).read_text(),
+}
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHBsYWNlaG9sZGVyLWF1c3Rpbi0zLi4uLi4uLi4uLi4u"
+WORKER = f"          mi300x-austin-3: {{address: 192.0.2.13, site: austin, hostKeys: [{KEY}]}}\n"
+ADDED: Edit = (MI300, "  gpu-runners:projects:\n", f"{WORKER}  gpu-runners:projects:\n")
+REMOVED: Edit = (MI300, WORKER, "")
+NO_NVKIND: Edit = (A10, "nvkind: true", "nvkind: false")
+TO_118: Edit = (A10, "1.17.8-1", "1.18.0-1")
+FIRST = STACKS["mi300"][STACKS["mi300"].index("          mi300x-austin-1:") :]
+FIRST = FIRST[: FIRST.index("          mi300x-austin-2:")]
+
+PULL_REQUESTS: dict[str, PullRequest] = {
+    "bump-the-toolkit-to-1.18": PullRequest(
+        edits=(TO_118,),
+        code=2,
+        headline="refused: invalid",
+        invalid="Pulumi.a10.yaml:13: cluster.nvidiaContainerToolkit.version: 1.18.0-1 hands GPUs out by jit-cdi unless"
+        " told otherwise, as every version from 1.18.0; nvkind needs the legacy runtime. Use 1.17.8-1",
+    ),
+    "bump-the-toolkit-where-nothing-needs-the-legacy-runtime": PullRequest(
+        first=(NO_NVKIND,),
+        edits=(TO_118,),
+        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
+        " handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with",
+    ),
+    "take-the-toolkit-back": PullRequest(
+        first=(NO_NVKIND, TO_118),
+        edits=((A10, "1.18.0-1", "1.17.8-1"),),
+        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
+        " handed out by the legacy runtime again",
+    ),
+    "have-machines-verified": PullRequest(
+        edits=((A10, "runtime: docker}", 'runtime: docker, checked: "2026-12-01"}'),),
+        resources="3 updated",
+    ),
+    "add-a-worker": PullRequest(
+        edits=(ADDED,),
+        resources="1 updated, 1 created; pool mi300x: 3 nodes with 24 GPUs → 4 nodes with 32 GPUs; kubespray runs"
+        " scale.yml for mi300x-austin-3",
+        says=("- Command mi300-converge updated", '+     "mi300x-austin-3": {'),
+    ),
+    "remove-a-worker": PullRequest(
+        first=(ADDED,),
+        edits=(REMOVED,),
+        resources="1 deleted, 1 updated; pool mi300x: 4 nodes with 32 GPUs → 3 nodes with 24 GPUs; kubespray runs"
+        " remove-node.yml for mi300x-austin-3: drained and reset first",
+    ),
+    "remove-a-worker-that-is-dead": PullRequest(
+        first=(ADDED,),
+        edits=(REMOVED, (MI300, "      etcdDeployment: host\n", "      lost: [mi300x-austin-3]\n")),
+        resources="1 deleted, 1 updated; pool mi300x: 4 nodes with 32 GPUs → 3 nodes with 24 GPUs; kubespray runs"
+        " remove-node.yml for mi300x-austin-3: without reaching it",
+    ),
+    "remove-the-first-of-the-control-plane": PullRequest(
+        edits=((MI300, FIRST, ""), (MI300, "roles: [control_plane, etcd, worker]", "roles: [control_plane, worker]")),
+        code=1,
+        headline="refused: overcommitted, kubespray",
+        refused="overcommitted in mi300, kubespray in mi300 (4)",
+        users="1 label changed",
+        resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
+        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it",),
+    ),
+    "upgrade-kubernetes": PullRequest(
+        first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),
+        edits=((MI300, "kubernetesVersion: 1.34.6", "kubernetesVersion: 1.35.4"),),
+        resources="1 updated; kubespray runs upgrade-cluster.yml for mi300x-austin-1, mi300x-austin-2 and"
+        " mi300x-santa-clara-1: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+    ),
+    "upgrade-kubernetes-by-two": PullRequest(
+        first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.33.1"),),
+        edits=((MI300, "kubernetesVersion: 1.33.1", "kubernetesVersion: 1.35.4"),),
+        code=1,
+        headline="refused: kubespray",
+        refused="kubespray in mi300",
+        resources="1 updated",
+        says=("1.35.4 is more than one minor after 1.33.1, which runs",),
+    ),
+    "change-the-pods-network": PullRequest(
+        edits=(
+            (
+                MI300,
+                "      etcdDeployment: host\n",
+                "      etcdDeployment: host\n      variables: {all: {kube_pods_subnet: 10.96.0.0/16}}\n",
+            ),
+        ),
+        code=1,
+        headline="refused: kubespray",
+        refused="kubespray in mi300",
+        resources="1 updated",
+        says=("variables.all.kube_pods_subnet: 10.96.0.0/16; the cluster was made with 10.233.64.0/18",),
+    ),
+    "change-the-proxy": PullRequest(
+        edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
+        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1",
+    ),
+    "make-the-cluster-s-key-anew": PullRequest(
+        first=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                "  gpu-runners:ssh-privateKey: {secure: v1:first}\n  gpu-runners:projects:\n",
+            ),
+        ),
+        edits=((MI300, "v1:first", "v1:second"),),
+        resources="1 updated; secret ssh-privateKey is set anew",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return Repository(tmp_path_factory.mktemp("diff-machines") / "repository", STACKS)
+
+
+@pytest.mark.parametrize("name", PULL_REQUESTS)
+def test_pull_request(name: str, repository: Repository) -> None:
+    check(name, PULL_REQUESTS[name], repository, {})
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", ["bump-the-toolkit-to-1.18", "add-a-worker"])
+def test_the_comment_is_the_golden_one(name: str, repository: Repository, generated: Generated) -> None:
+    said = compare(repository, repository.opened(name, PULL_REQUESTS[name]), "--format", "markdown")[1]
+    generated(ROOT / f"tests/golden/diff/{name}.md", said)
+
+
+def test_the_whole_series_is_tried_once() -> None:
+    tried = [name for module in (test_diff, test_diff_eks) for name in module.PULL_REQUESTS] + [*PULL_REQUESTS]
+    assert len(SERIES) == len(set(SERIES)) == 12
+    assert {name: tried.count(name) for name in SERIES} == dict.fromkeys(SERIES, 1)
+
+
+def converge(stdin: Any) -> list[EvaluatedResource]:
+    urn = "urn:pulumi:mi300::gpu-runners::gpu-runners:index:KubesprayCluster$command:local:Command::mi300-converge"
+    return [
+        EvaluatedResource(
+            urn=urn,
+            type="command:local:Command",
+            name="mi300-converge",
+            parent=None,
+            kind="resource",
+            provider=None,
+            opaque=False,
+            inputs={"stdin": stdin},
+            options={},
+        )
+    ]
+
+
+def told(*workers: str, **other: Any) -> str:
+    nodes = {"first": {"roles": ["control_plane", "etcd", "worker"], "variables": {}}}
+    nodes |= {name: {"roles": ["worker"], "variables": {}} for name in workers}
+    desired = {
+        "nodes": nodes,
+        "variables": {"all": {}},
+        "kubespray": "v2.31.0",
+        "kubernetes": "1.35.4",
+        "drain_seconds": 60,
+        "drain_grace_seconds": 60,
+        "upgrade_serial": "20%",
+        "lost": [],
+    }
+    return json.dumps({"desired": desired | other})
+
+
+MANY = [f"worker-{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (told("a"), told("a"), []),
+        (told("a"), told("a", "b", "c"), ["scale.yml for b and c"]),
+        (told(), told(*MANY), ["scale.yml for 6 machines"]),
+        (told("a", "b"), told("a", "c"), ["scale.yml for c", "remove-node.yml for b: drained and reset first"]),
+        (
+            told("a", kubernetes="1.34.6"),
+            told("a", "b"),
+            [
+                "upgrade-cluster.yml for first and a: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+                "scale.yml for b",
+            ],
+        ),
+        (told("a"), told("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a"]),
+        # A revision that does not say, or that says something else.
+        ("<unknown>", told("a"), []),
+        (told("a"), None, []),
+        ("[]", told("a"), []),
+    ],
+)
+def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, after: Any, expected: list[str]) -> None:
+    assert runs(converge(before), converge(after)) == [f"kubespray runs {each}" for each in expected]
+    assert kubespray_refusals(converge(before), converge(after)) == []
+
+
+def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
+    assert runs([], converge(told("a"))) == runs(converge(told("a")), []) == []

@@ -1,0 +1,62 @@
+"""`gpufleet hosts` on stack files that do not say how machines are reached: nobody is asked."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from gpufleet.bare_metal.preflight import HostNeeds
+from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+from gpufleet_stacks.settings.problems import InvalidSettings
+from gpufleet_tools.hosts import declared as declared_hosts
+from gpufleet_tools.plan import stack
+from tests.conftest import ROOT, Gpufleet, MakeProject
+
+MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
+SMALLEST = (ROOT / "tests/settings/smallest.ok.yaml").read_text()
+LOGIN = SMALLEST.replace("    nodePools:", "    ssh: {user: ci}\n    nodePools:", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SMALLEST, "cluster.ssh: is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}"),
+        (LOGIN, "hostKeys: none; read one on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"),
+        ((ROOT / "Pulumi.dev.yaml").read_text(), "cluster.kind: its machines come and go"),
+    ],
+    ids=["no login", "no host keys", "not on machines"],
+)
+def test_what_is_missing_is_said(text: str, message: str, project: MakeProject, tmp_path: pathlib.Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("not a key\n")
+    read = stack.read(project({"lab": text}), "lab")
+    with pytest.raises(InvalidSettings) as raised:
+        declared_hosts.surveyed(read, key, 1)
+    assert message in str(raised.value)
+    assert "Pulumi.lab.yaml:" in str(raised.value)
+
+
+def test_without_a_key_it_says_what_to_do(
+    project: MakeProject, gpufleet: Gpufleet, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = project({"mi300": MI300})
+    ended = gpufleet("-C", root, "hosts", "mi300")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("gpufleet: there is no agent, and no key in ~/.ssh/id_ed25519")
+    ended = gpufleet("-C", root, "hosts", "mi300", "--identity", tmp_path / "none")
+    assert ended.code == 2
+    assert "No such file" in ended.err
+
+
+def test_machines_are_needed_for_what_they_are() -> None:
+    settings = stack.read(ROOT, "mi300").settings
+    assert isinstance(settings, BareMetalSettings)
+    (pool,) = settings.cluster.node_pools.values()
+    node = pool.nodes["mi300x-austin-1"].model_copy(update={"internal_address": "10.0.0.1"})
+    control = declared_hosts.needs_of(node, pool, settings.cluster.kubespray)
+    assert control == HostNeeds(address="10.0.0.1", container_manager="containerd", memory_mib=1500, gpu="amd", gpus=8)
+    worker = declared_hosts.needs_of(node.model_copy(update={"roles": ("worker",)}), pool, None)
+    assert (worker.memory_mib, worker.container_manager) == (1024, None)

@@ -1,0 +1,1 @@
+"""Jobs that a stack's node pools hold, and what they cost."""

@@ -1,0 +1,152 @@
+"""What a stack costs an hour when its labels run as many jobs as they may: of pools whose nodes are bought, at list
+prices. Machines that somebody owns have no price here, and the control plane, system nodes, disks and traffic are not
+reckoned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from gpufleet_stacks.settings.documented import Documented
+from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_tools.capacity.cheapest_purchase import Purchase, cheapest
+from gpufleet_tools.capacity.elastic_pools import SMOKE, Market, market_of
+from gpufleet_tools.capacity.instance_prices import MICRO, basis, money, prices
+from gpufleet_tools.capacity.packing import Demand
+from gpufleet_tools.capacity.stack_capacity import StackCapacity
+from gpufleet_tools.terminal import UNBOUNDED, folded
+
+
+class LabelCost(Documented):
+    """What jobs cost an hour when nothing else runs on their pool."""
+
+    label: str
+    """What `runs-on` says."""
+    jobs: int
+    """Jobs that run: its max, or as many as the pool's limits admit."""
+    cost_per_hour: float | None
+    """US dollars for the nodes; None where no type that holds a job has a price."""
+    nodes: dict[str, int]
+    """What is bought for that, by instance type."""
+    cheapest: bool
+    """Whether nothing cheaper holds them; else the cheapest is taken for each job in turn, since trying all takes too
+    long or the limits admit fewer jobs than its max."""
+
+
+class PoolCost(Documented):
+    """What a pool costs an hour when all its labels run their max, and with it what else keeps nodes there."""
+
+    pool: str
+    """Name of the pool."""
+    cost_per_hour: float | None
+    """US dollars for the nodes; None where no type that holds a job of some label has a price."""
+    nodes: dict[str, int]
+    """What is bought for that, by instance type."""
+    waiting: int
+    """Jobs that wait because the pool's limits admit no more nodes."""
+    cheapest: bool
+    """Whether nothing cheaper holds them; else the cheapest is taken for each job in turn, largest jobs first."""
+    labels: list[LabelCost]
+    """Labels whose runners it takes, sorted."""
+
+
+class StackCost(Documented):
+    """What a stack costs an hour at most."""
+
+    basis: str
+    """What kind of prices these are, and of which day. Spot is not reckoned."""
+    cost_per_hour: float | None
+    """US dollars for the nodes of all pools; None where that of some pool is not known."""
+    pools: list[PoolCost]
+    """Pools whose nodes are bought, sorted."""
+
+
+class PricedCapacity(StackCapacity):
+    """What the node pools of a stack hold, and what that costs."""
+
+    cost: StackCost | None
+    """Cost at max; None for a stack none of whose nodes are bought."""
+
+
+def priced(found: StackCapacity, settings: Settings) -> PricedCapacity:
+    """The same, with what it costs."""
+    return PricedCapacity.model_construct(stack=found.stack, pools=found.pools, cost=stack_cost(settings))
+
+
+def stack_cost(settings: Settings) -> StackCost | None:
+    """What a stack costs an hour when every label runs its max; None where no nodes are bought."""
+    if settings.cluster.kind != "eks":
+        return None
+    bought = cast("EksSettings", settings)
+    pools = [_pool(name, market_of(bought, name)) for name in sorted(bought.cluster.node_pools)]
+    known = [pool.cost_per_hour for pool in pools if pool.cost_per_hour is not None]
+    return StackCost.model_construct(
+        basis=basis(), cost_per_hour=_sum(known) if len(known) == len(pools) else None, pools=pools
+    )
+
+
+def _sum(dollars: Iterable[float]) -> float:
+    """Without what floating point adds: 0.1 and 0.2 are 0.3."""
+    return sum(round(each * MICRO) for each in dollars) / MICRO
+
+
+def _pool(name: str, market: Market) -> PoolCost:
+    found = _cheapest(market, market.demands)
+    return PoolCost.model_construct(
+        pool=name,
+        cost_per_hour=_dollars(found),
+        nodes=_nodes(found),
+        waiting=found.waiting if found else 0,
+        cheapest=found is not None and found.exact,
+        labels=[_label(market, demand) for demand in market.demands if demand.label != SMOKE],
+    )
+
+
+def _label(market: Market, demand: Demand) -> LabelCost:
+    found = _cheapest(market, [demand])
+    return LabelCost.model_construct(
+        label=demand.label,
+        jobs=demand.most - found.waiting if found else demand.most,
+        cost_per_hour=_dollars(found),
+        nodes=_nodes(found),
+        cheapest=found is not None and found.exact,
+    )
+
+
+def _cheapest(market: Market, demands: Iterable[Demand]) -> Purchase | None:
+    return cheapest(list(demands), market.offers, market.limits, prices())
+
+
+def _dollars(found: Purchase | None) -> float | None:
+    return None if found is None else found.price / MICRO
+
+
+def _nodes(found: Purchase | None) -> dict[str, int]:
+    return {} if found is None else dict(sorted(found.nodes.items()))
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def text(cost: StackCost, columns: int = UNBOUNDED) -> str:
+    """A line for each label, each pool and the stack."""
+    lines = [f"cost per hour at max, on the cheapest nodes that hold the jobs ({cost.basis}, spot not reckoned):"]
+    for pool in cost.pools:
+        for each in pool.labels:
+            lines.append(f"  {each.label}, {_jobs(each.jobs)}: {money(each.cost_per_hour)}{_named(each.nodes)}")
+        lines.append(f"  pool {pool.pool}: {money(pool.cost_per_hour)}{_named(pool.nodes)}{_waiting(pool)}")
+    lines.append(f"  all of it: {money(cost.cost_per_hour)}")
+    return folded("\n".join(lines), columns)
+
+
+def _named(nodes: Mapping[str, int]) -> str:
+    return f" for {', '.join(f'{number} {name}' for name, number in nodes.items())}" if nodes else ""
+
+
+def _waiting(pool: PoolCost) -> str:
+    return f"; beyond its limits, {_jobs(pool.waiting)} waiting" if pool.waiting else ""
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'s' * (number != 1)}"

@@ -1,0 +1,1 @@
+"""Findings about a stack, versions and their compatibility."""

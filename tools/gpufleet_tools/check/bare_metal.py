@@ -1,0 +1,69 @@
+"""Findings about machines that somebody owns: what works today, and wears out or falls behind."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+from gpufleet.bare_metal.container_toolkit import ADVISORIES_REVIEWED, JIT_CDI_SINCE, advisories_of
+from gpufleet.bare_metal.kubespray.cluster import folder_of
+from gpufleet.bare_metal.kubespray.driver.folder import Cluster
+from gpufleet.bare_metal.kubespray.rules import change_problems, site_findings
+from gpufleet_stacks.settings.args.machines import cluster_args
+from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_stacks.settings.rules.machine_places import kubespray_places
+from gpufleet_stacks.settings.rules.machines import STAND_IN_KEY
+from gpufleet_tools.check.finding import Finding
+
+
+def clusters_across_sites(settings: BareMetalSettings) -> Iterator[Finding]:
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    for found in kubespray_places(settings.cluster).placed(site_findings(args)) if args else ():
+        yield Finding("spans-sites", "warning", found.path, found.message)
+
+
+def impossible_changes(settings: BareMetalSettings) -> Iterator[Finding]:
+    """Where this machine runs kubespray, its journal says what is in the cluster."""
+    args = cluster_args(settings.cluster, STAND_IN_KEY)
+    if args is None or args.runner is not None:
+        return
+    journal = Cluster(pathlib.Path(folder_of(args)).expanduser()).journal()
+    for problem in kubespray_places(settings.cluster).placed(change_problems(args, journal)):
+        yield Finding("impossible-change", "error", problem.path, problem.message)
+
+
+def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
+    toolkit = settings.cluster.nvidia_container_toolkit
+    if toolkit is None:
+        return
+    for advisory in advisories_of(toolkit.version):
+        rated = f", which is {advisory.severity}" if advisory.severity else ""
+        fixed = ".".join(map(str, advisory.fixed))
+        too_new = toolkit.nvkind and advisory.fixed >= JIT_CDI_SINCE
+        remedy = f"{fixed} is without it, and too new for nvkind" if too_new else f"use {fixed} or newer"
+        yield Finding(
+            "toolkit-advisory",
+            "warning",
+            ("cluster", "nvidiaContainerToolkit", "version"),
+            f"{toolkit.version} has {advisory.identifier}{rated}; {remedy} (list of {ADVISORIES_REVIEWED:%Y-%m-%d})",
+        )
+
+
+RULES: Mapping[str, Callable[[BareMetalSettings], Iterator[Finding]]] = {
+    "spans-sites": clusters_across_sites,
+    "impossible-change": impossible_changes,
+    "toolkit-advisory": toolkit_advisories,
+}
+"""Rules, by the name of their findings."""
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Every finding of a stack on machines that somebody owns; none of another."""
+    if isinstance(settings, BareMetalSettings):
+        for rule in RULES.values():
+            yield from rule(settings)
+
+
+NAMES = frozenset(RULES)
+"""Names that an acknowledgement can give."""

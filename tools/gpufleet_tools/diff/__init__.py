@@ -1,0 +1,1 @@
+"""What a change between two git revisions does to users and resources."""

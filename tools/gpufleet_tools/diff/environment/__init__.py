@@ -1,0 +1,1 @@
+"""The environment of jobs: their pods, and the node pools that they run on."""

@@ -1,0 +1,136 @@
+"""The environment of a label's jobs: the pod of its runners and the nodes that it runs on, before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpufleet_tools.diff.environment.pools import POOL_LABEL, node_pools, pool_environment
+from gpufleet_tools.diff.evaluation import EvaluatedResource
+from gpufleet_tools.plan.plan import RELEASE
+
+_OF_DOCKER = frozenset({"DOCKER_HOST", "dind-sock", "dind-externals", "docker-data", "podinfo"})
+"""Variables and volumes that a runner has because of Docker."""
+
+Change = tuple[str, str, str]
+"""What it is, its value before and after."""
+
+
+def runner_releases(resources: Sequence[EvaluatedResource]) -> dict[str, EvaluatedResource]:
+    """Return the Helm release of each label's scale set."""
+    releases = (each for each in resources if each.type == RELEASE)
+    return {str(each.inputs.get("name")): each for each in releases if "maxRunners" in each.inputs.get("values", {})}
+
+
+def environments(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> dict[str, list[Change]]:
+    """Return what changes in the environment of each label's jobs; labels without a change are left out."""
+    old, new = runner_releases(before), runner_releases(after)
+    pools = node_pools(before), node_pools(after)
+    changes = {}
+    for label in old.keys() & new.keys():
+        pods = _pod(old[label]), _pod(new[label])
+        names = [pod.get("nodeSelector", {}).get(POOL_LABEL) for pod in pods]
+        found = [*_of_pod(*pods), *pool_environment(pools[0].get(names[0]), pools[1].get(names[1]))]
+        if found:
+            changes[label] = found
+    return changes
+
+
+def _pod(release: EvaluatedResource) -> Mapping[str, Any]:
+    template = release.inputs.get("values", {}).get("template", {})
+    return template.get("spec", {}) if isinstance(template, Mapping) else {}
+
+
+def _of_pod(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    gains_or_loses_docker = bool(_container(old, "dind")) != bool(_container(new, "dind"))
+    ignored = _OF_DOCKER if gains_or_loses_docker else frozenset()
+    changes = [(what, say(old), say(new)) for what, say in _SAID.items()]
+    if not gains_or_loses_docker:
+        changes += [(what, say(old), say(new)) for what, say in _SAID_OF_DOCKER.items()]
+    found = [change for change in changes if change[1] != change[2]]
+    for what, items in _NAMED.items():
+        before, after = ({key: item for key, item in items(pod).items() if key not in ignored} for pod in (old, new))
+        found += _between(what, before, after)
+    return found
+
+
+def _between(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Name what comes, goes and changes among items with names; a value may be private, so that it is not shown."""
+    gone, come = ([key for key in side if key not in other] for side, other in ((before, after), (after, before)))
+    other = [key for key in before if key in after and before[key] != after[key]]
+    changes = [(what, ", ".join(gone) or "none", ", ".join(come) or "none")] if gone or come else []
+    return changes + ([(f"value of {what}", ", ".join(other), "another")] if other else [])
+
+
+# -- what a pod says --------------------------------------------------------------------------------------------------
+
+
+def _container(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
+    return next((each for each in containers if each.get("name") == name), {})
+
+
+def _image(pod: Mapping[str, Any], container: str) -> str:
+    """The image with a digest that is short enough to read."""
+    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1…", str(_container(pod, container).get("image", "none")))
+
+
+def _selector(pod: Mapping[str, Any]) -> str:
+    labels = {key: value for key, value in pod.get("nodeSelector", {}).items() if key != POOL_LABEL}
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "none"
+
+
+def _disk(pod: Mapping[str, Any]) -> str:
+    limits = _container(pod, "runner").get("resources", {}).get("limits", {})
+    return str(limits.get("ephemeral-storage", "no limit"))
+
+
+def _tolerations(pod: Mapping[str, Any]) -> str:
+    keys = [
+        ":".join(str(each[key]) for key in ("key", "value", "effect") if key in each)
+        for each in pod.get("tolerations", [])
+    ]
+    return ", ".join(sorted(keys)) or "none"
+
+
+def _groups(pod: Mapping[str, Any]) -> str:
+    groups = pod.get("securityContext", {}).get("supplementalGroups", [])
+    return ", ".join(map(str, groups)) or "none"
+
+
+_SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "jobs run in image": lambda pod: _image(pod, "runner"),
+    "image pull policy": lambda pod: str(_container(pod, "runner").get("imagePullPolicy", "none")),
+    "pool": lambda pod: str(pod.get("nodeSelector", {}).get(POOL_LABEL, "none")),
+    "node selector": _selector,
+    "tolerations": _tolerations,
+    "RuntimeClass": lambda pod: str(pod.get("runtimeClassName", "none")),
+    "render group": _groups,
+    "disk": _disk,
+}
+"""What the pod says in one word."""
+
+_SAID_OF_DOCKER: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "Docker's daemon runs in image": lambda pod: _image(pod, "dind"),
+    "Docker's daemon starts with": lambda pod: " ".join(
+        str(each) for each in _container(pod, "dind").get("args", [])
+    ).split("\n")[0],
+    "group of Docker's socket": lambda pod: str(_variables(_container(pod, "dind")).get("DOCKER_GROUP_GID", "none")),
+}
+
+
+def _variables(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(each.get("name")): each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
+
+
+def _volumes(pod: Mapping[str, Any]) -> dict[str, Any]:
+    mounts = {str(each.get("name")): each for each in _container(pod, "runner").get("volumeMounts", [])}
+    return {str(each.get("name")): (each, mounts.get(str(each.get("name")))) for each in pod.get("volumes", [])}
+
+
+_NAMED: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "environment variables": lambda pod: _variables(_container(pod, "runner")),
+    "volumes": _volumes,
+}
+"""What the pod has by name."""

@@ -1,0 +1,133 @@
+"""What a change makes `pulumi up` do on machines that somebody owns, from what two revisions send there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from gpufleet.bare_metal.container_toolkit import JIT_CDI_SINCE, upstream
+from gpufleet.bare_metal.kubespray.driver.steps import Desired, Journal, Step, committed, next_step, refusals, removals
+from gpufleet.bare_metal.kubespray.rules import settled
+from gpufleet_stacks.settings.problems import listed
+from gpufleet_tools.diff.evaluation import EvaluatedResource
+
+_TOOLKIT, _CLUSTER = "gpu-runners:index:NvidiaContainerToolkit", "gpu-runners:index:KubesprayCluster"
+
+_MANY = 4
+"""Machines that are named one by one."""
+
+
+def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
+    """What is run, in that order, one line each. Nothing is said of a cluster that comes or goes."""
+    return [*_toolkits(before, after), *_playbooks(before, after)]
+
+
+def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
+    """Changes that kubespray cannot make to a cluster, one line each: `pulumi up` would end with them."""
+    return [
+        line
+        for old, new in _clusters(before, after)
+        for line in refusals(_grown(old), new)
+    ]  # fmt: skip
+
+
+# -- kubespray --------------------------------------------------------------------------------------------------------
+
+
+def _clusters(
+    before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]
+) -> Iterator[tuple[Desired, Desired]]:
+    """Return the desired state of each cluster, before and after."""
+    old, new = (
+        {each.urn: each for each in side if f"{_CLUSTER}$" in each.urn and each.urn.endswith("-converge")}
+        for side in (before, after)
+    )
+    for urn in old.keys() & new.keys():
+        desired = [_desired(each.inputs.get("stdin")) for each in (old[urn], new[urn])]
+        if all(desired):
+            yield cast("tuple[Desired, Desired]", tuple(desired))
+
+
+def _desired(stdin: Any) -> Any:
+    """Return the desired state in a payload; None for older revisions, whose payload only the engine knew."""
+    try:
+        return json.loads(stdin).get("desired")
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def _grown(desired: Desired) -> Journal:
+    journal = settled(desired)
+    journal["settings"] = _settings(desired)
+    return journal
+
+
+def _settings(desired: Desired) -> str:
+    return json.dumps(desired["variables"], sort_keys=True)
+
+
+def _playbooks(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    for old, new in _clusters(before, after):
+        journal, wanted = _grown(old), _settings(new)
+        if refusals(journal, new):
+            continue
+        while step := next_step(journal, new, wanted):
+            yield _said(step, journal, new)
+            journal = committed(journal, new, step, wanted)
+        for step in removals(journal, new):
+            yield _said(step, journal, new)
+
+
+def _said(step: Step, journal: Journal, desired: Desired) -> str:
+    playbook, names = step["playbook"], step["limit"] or step["brings"]
+    where = f"kubespray runs {playbook} for {_named(names)}"
+    if playbook == "upgrade-cluster.yml":
+        steps = (("kubespray", "kubespray"), ("Kubernetes", "kubernetes"))
+        versions = [
+            f"{what} {journal[key]} → {desired[key]}"  # type: ignore[literal-required]
+            for what, key in steps
+            if journal[key] != desired[key]  # type: ignore[literal-required]
+        ]
+        return f"{where}: {', '.join(versions)}; workers are drained, {desired['upgrade_serial']} at once"
+    if playbook == "remove-node.yml":
+        lost = "without reaching it" if step["extra"].get("reset_nodes") is False else "drained and reset first"
+        return f"{where}: {lost}"
+    return where
+
+
+def _named(names: Sequence[str]) -> str:
+    return listed(names, "and") if len(names) <= _MANY else f"{len(names)} machines"
+
+
+# -- NVIDIA's container toolkit ---------------------------------------------------------------------------------------
+
+
+def _toolkits(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    old, new = (_versions(side) for side in (before, after))
+    moves: dict[tuple[str, str], list[str]] = {}
+    for urn in old.keys() & new.keys():
+        if old[urn] != new[urn]:
+            moves.setdefault((old[urn], new[urn]), []).append(urn.rpartition("::")[2])
+    for (was, now), names in moves.items():
+        component = "nvidia-container-toolkit-"
+        hosts = _named(sorted(name.removeprefix(component) for name in names))
+        yield f"NVIDIA's container toolkit {was} → {now} on {hosts}{_mode(was, now)}"
+
+
+def _versions(side: Sequence[EvaluatedResource]) -> Mapping[str, str]:
+    """Version that each machine is told to have; its script begins with it."""
+    found = {
+        each.urn: re.search(r"^version=(\S+)$", str(each.inputs.get("stdin")), re.MULTILINE)
+        for each in side
+        if f"{_TOOLKIT}$" in each.urn
+    }
+    return {urn: match[1] for urn, match in found.items() if match}
+
+
+def _mode(was: str, now: str) -> str:
+    since = [upstream(version) >= JIT_CDI_SINCE for version in (was, now)]
+    if since == [False, True]:
+        return ": GPUs are handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with"
+    return ": GPUs are handed out by the legacy runtime again" if since == [True, False] else ""

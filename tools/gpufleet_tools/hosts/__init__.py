@@ -1,0 +1,1 @@
+"""Machines of a stack file, surveyed over SSH."""

@@ -1,0 +1,1 @@
+"""Scale sets of others as entries of a stack file."""

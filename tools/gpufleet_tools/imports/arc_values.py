@@ -1,0 +1,210 @@
+"""Scale sets as others keep them: values of the chart, what Helm says of a release, manifests that it rendered."""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+from gpufleet_stacks.settings.secrets import SECRET, holds_secret, secret_keys
+
+LARGEST = 1024**2
+"""Bytes of a file; the chart's own values have 20,000."""
+
+MOST_VALUES = 100_000
+"""Values of one file, aliases written out."""
+
+NO_SCALE_SET = "holds no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
+"""What is said of files that nothing can be imported from."""
+
+
+class UnreadableValues(Exception):
+    """The file holds no scale set that can be read. `str()` is one line."""
+
+
+@dataclass(frozen=True)
+class ScaleSet:
+    """One scale set, in the words of the chart `gha-runner-scale-set`."""
+
+    origin: str
+    """File that it comes from."""
+    label: str | None
+    """Its `runs-on` label, where the file tells it."""
+    namespace: str | None
+    """Its namespace, where the file tells it."""
+    values: Mapping[str, Any] = field(repr=False)
+    """Values of the chart, with SECRET for each secret."""
+    rendered: bool = False
+    """Whether the chart has been at it, and so has added what it always adds."""
+
+
+@dataclass(frozen=True)
+class GithubSecret:
+    """The manifest of a secret that a scale set registers with, without what it keeps secret."""
+
+    origin: str
+    """File that it comes from."""
+    name: str
+    """Its name."""
+    namespace: str | None
+    """Its namespace, where the manifest tells it."""
+    kind: Literal["githubApp", "token"]
+    """What registers: a GitHub App, or a personal access token."""
+    app_id: str | None
+    """The App's id; None of a token, and where it is not legible."""
+    installation_id: str | None
+    """Id of the App's installation, likewise."""
+    further: tuple[str, ...]
+    """Names of keys that ARC does not read."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a file holds besides scale sets, and why it is passed over."""
+
+    what: str
+    why: str
+
+
+Found = ScaleSet | GithubSecret | Passed
+"""What a document of a file is."""
+
+
+def read(path: pathlib.Path) -> list[Found]:
+    """What a file holds. Raises UnreadableValues."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UnreadableValues(f"{path}: has more than {LARGEST:,} bytes")
+        documents = list(yaml.safe_load_all(path.read_bytes()))
+        found = [one for document in documents for one in _document(_Clean().value(document), str(path))]
+    except OSError as error:
+        raise UnreadableValues(f"{path}: cannot be read: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f":{mark.line + 1}" if mark else ""
+        raise UnreadableValues(f"{path}{at}: is not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # A date that no calendar has, bytes that are no text.
+        raise UnreadableValues(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise UnreadableValues(f"{path}: its nesting or its aliases do not end") from None
+    if all(isinstance(one, Passed) for one in found):
+        raise UnreadableValues(f"{path}: {NO_SCALE_SET}")
+    return found
+
+
+class _Clean:
+    """A copy without secrets, of bounded size."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def value(self, value: Any, key: str = "") -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise RecursionError
+        if isinstance(value, dict):
+            hidden = _hidden_keys(value, key)
+            return {
+                str(name): SECRET if name in hidden else self.value(item, str(name)) for name, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        return SECRET if isinstance(value, str) and holds_secret(value) else value
+
+
+def _hidden_keys(value: dict[Any, Any], key: str) -> set[Any]:
+    """Keys of a mapping that hold a secret, whatever it looks like."""
+    if key in ("githubConfigSecret", "data", "stringData"):
+        return {name for name in value if name not in ("github_app_id", "github_app_installation_id")}
+    return secret_keys(value)
+
+
+def _document(document: Any, origin: str) -> Iterator[Found]:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise UnreadableValues(f"{origin}: is a {type(document).__name__}, not a mapping")
+    if document.get("kind") == "List" and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _document(item, origin)
+    elif "kind" in document and "apiVersion" in document:
+        yield _manifest(document, origin)
+    else:
+        # `helm get values` says so first, and its YAML afterwards.
+        headings = ("USER-SUPPLIED VALUES", "COMPUTED VALUES")
+        values = {key: value for key, value in document.items() if key not in headings or value is not None}
+        name = values.get("runnerScaleSetName")
+        if values.keys() & {"template", "githubConfigUrl", "githubConfigSecret", "minRunners", "maxRunners"}:
+            yield ScaleSet(origin, str(name) if name else None, values.get("namespaceOverride") or None, values)
+        else:
+            yield Passed(f"keys {', '.join(sorted(values)[:5])}", "none of them is the scale-set chart's")
+
+
+def _manifest(manifest: dict[str, Any], origin: str) -> Found:
+    metadata = _mapping(manifest.get("metadata"))
+    kind, name = str(manifest["kind"]), str(metadata.get("name", ""))
+    if kind == "Secret":
+        return _secret(manifest, name, metadata.get("namespace"), origin)
+    if kind != "AutoscalingRunnerSet":
+        made_by_chart = kind in ("ServiceAccount", "Role", "RoleBinding")
+        why = "the chart makes one again" if made_by_chart else "only scale sets are imported"
+        return Passed(f"{kind} {name}", why)
+    spec = dict(_mapping(manifest.get("spec")))
+    values = {_VALUES.get(key, key): value for key, value in spec.items()}
+    for part in ("labels", "annotations"):
+        own = {key: value for key, value in _mapping(metadata.get(part)).items() if not _by_chart(key)}
+        values |= {part: own} if own else {}
+    label = str(spec.get("runnerScaleSetName") or name)
+    return ScaleSet(origin, label or None, metadata.get("namespace"), values, rendered=True)
+
+
+_TOKEN, _APP = ("github_token",), ("github_app_id", "github_app_installation_id", "github_app_private_key")
+"""Keys of a secret that ARC reads (FromSecret in apis/actions.github.com/v1alpha1/appconfig/appconfig.go of
+actions/actions-runner-controller at gha-runner-scale-set-0.14.2)."""
+
+
+def _secret(manifest: Mapping[str, Any], name: str, namespace: str | None, origin: str) -> GithubSecret | Passed:
+    encoded, plain = (_mapping(manifest.get(part)) for part in ("data", "stringData"))
+    keys = [*dict.fromkeys([*encoded, *plain])]
+    read = _TOKEN if "github_token" in keys else _APP if "github_app_id" in keys else ()
+    if not read:
+        return Passed(f"Secret {name}", f"no scale set registers with it: it has neither {_TOKEN[0]} nor {_APP[0]}")
+    ids = [str(plain[key]) if key in plain else _decoded(encoded.get(key)) for key in _APP[:2]]
+    return GithubSecret(
+        origin=origin,
+        name=name,
+        namespace=namespace,
+        kind="token" if read is _TOKEN else "githubApp",
+        app_id=ids[0],
+        installation_id=ids[1],
+        further=tuple(key for key in keys if key not in read),
+    )
+
+
+def _decoded(text: Any) -> str | None:
+    """An id of a GitHub App; None for what is not legible."""
+    try:
+        return base64.b64decode(str(text), validate=True).decode().strip() if text else None
+    except ValueError:
+        return None
+
+
+_VALUES = {"runnerScaleSetLabels": "scaleSetLabels", "vaultConfig": "keyVault"}
+"""Fields of an AutoscalingRunnerSet that have another name among the chart's values
+(templates/autoscalingrunnerset.yaml at 0.14.2)."""
+
+
+def _by_chart(key: str) -> bool:
+    """Whether a label or annotation is made by Helm, the chart, the controller or kubectl."""
+    return key.startswith(
+        ("app.kubernetes.io/", "helm.sh/", "meta.helm.sh/", "actions.github.com/", "kubectl.kubernetes.io/")
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

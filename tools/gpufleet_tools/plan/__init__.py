@@ -1,0 +1,1 @@
+"""A stack's plan: recorded without an engine, shown as a tree, manifests or JSON."""

@@ -1,0 +1,1 @@
+"""Rules that every program has to keep, whoever wrote it."""

@@ -1,0 +1,180 @@
+"""Rules about pods and charts, on what a program registers. Plain data in, text out; only the standard library, since
+the policy pack runs them in an environment of its own."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpufleet_stacks.settings.secrets import holds_secret, redacted, secret_keys
+from gpufleet_tools.plan.plan import RELEASE, Hidden
+
+Properties = Mapping[str, Any]
+"""Inputs of a resource: plain data, with Hidden and UNKNOWN of the plan among the leaves."""
+
+DECLARED_PRIVILEGED = frozenset(
+    {
+        ("gha-runner-scale-set", "dind"),
+        ("k8s-device-plugin", "device-plugin"),
+        ("k8s-device-plugin", "node-labeller"),
+    }
+)
+"""Containers that are privileged by declaration, by chart or image and name: the Docker daemon of a runner with
+`docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
+
+_MOVING = re.compile(
+    r".*:((.+[-_.])?(latest|rolling)([-_.].+)?"
+    r"|main|master|trunk|head|develop|devel|dev|nightly|edge|canary|next|snapshot|stable|lts|release|current)",
+    re.IGNORECASE,
+)
+"""References whose tag says that it moves. A variant of `latest` and `rolling` does too (`latest-gpu`); of the other
+words it is one build, mostly (`main-2027.1`)."""
+
+RIGHTS_OF_THE_NODE = frozenset({"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"})
+"""Capabilities that lead out of a container: capabilities(7) has what each allows."""
+
+PATHS_OF_THE_NODE = (
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/proc",
+    "/root",
+    "/run/containerd",
+    "/run/crio",
+    "/run/docker.sock",
+    "/run/k3s",
+    "/run/podman",
+    "/var/lib/containerd",
+    "/var/lib/docker",
+    "/var/lib/etcd",
+    "/var/lib/kubelet/pki",
+    "/var/lib/kubelet/pods",
+)
+"""Folders and sockets through which a pod takes its node over: container engines, credentials of the node and of every
+pod on it. Device plugins mount `/var/lib/kubelet/device-plugins`, which is none of them."""
+
+
+def privileged_pods(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Containers with the rights of their host, and pods in its namespaces."""
+    for container in _pods(type_token, properties):
+        if {"hostPID", "hostIPC"} & {key for key, value in container.items() if value is True}:
+            yield "its pods see the processes of their node; leave hostPID and hostIPC out"
+        if container.get("hostNetwork") is True:
+            yield "its pods are in the network of their node, with its credentials; leave hostNetwork out"
+        context = container.get("securityContext")
+        if not isinstance(context, Mapping) or not isinstance(container.get("name"), str):
+            continue
+        capabilities = context.get("capabilities")
+        added = capabilities.get("add") if isinstance(capabilities, Mapping) else None
+        names = {str(each).upper().removeprefix("CAP_") for each in added} if isinstance(added, list | tuple) else set()
+        all_rights = names & RIGHTS_OF_THE_NODE
+        if (context.get("privileged") is True or all_rights) and not _declared(type_token, properties, container):
+            yield (
+                f"container {container['name']} has the rights of its node, and so every job's on it;"
+                " runners get a Docker daemon with 'docker: true', and nothing else needs this"
+            )
+
+
+def _declared(type_token: str, properties: Properties, container: Properties) -> bool:
+    origin = properties.get("chart", "") if type_token == RELEASE else container.get("image", "")
+    if not isinstance(origin, str):
+        return container["name"] in {name for _, name in DECLARED_PRIVILEGED}
+    return (origin.rpartition("/")[2].partition(":")[0].partition("@")[0], container["name"]) in DECLARED_PRIVILEGED
+
+
+def host_paths(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Volumes through which a pod takes its node over."""
+    found = {
+        source["path"]
+        for each in _pods(type_token, properties)
+        if isinstance(source := each.get("hostPath"), Mapping) and isinstance(source.get("path"), str)
+    }
+    for path in sorted(found):
+        if leads := takes_over(path):
+            yield f"hostPath {path} gives pods their node: it leads to {leads}; mount a folder with data alone"
+
+
+def takes_over(path: str) -> str | None:
+    """Return the place of a node that a hostPath leads to: the path is above, at or below it. None for other paths."""
+    place = posixpath.normpath(f"/{path}").replace("//", "/")
+    place = re.sub(r"^/var/run(?=/|$)", "/run", place).rstrip("/")
+    return next(
+        (each for each in PATHS_OF_THE_NODE if f"{each}/".startswith(f"{place}/") or place.startswith(f"{each}/")), None
+    )
+
+
+def mutable_images(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Images on a tag that moves, or on none."""
+    images = {each["image"] for each in _pods(type_token, properties) if _is_container(each)}
+    for image in sorted(image for image in images if moves(image)):
+        yield f"{image} can change under a running fleet; name a version or a digest"
+
+
+def moves(image: str) -> bool:
+    """Whether an image's reference may be another image tomorrow: a tag that says so, or none, and no digest."""
+    tag = image.rpartition("/")[2]
+    return "@sha256:" not in image and (":" not in tag or _MOVING.fullmatch(tag) is not None)
+
+
+def plain_secrets(type_token: str, name: str, properties: Properties) -> Iterator[str]:
+    """Secrets that Pulumi was not told are any: they stand in state and previews as they are."""
+    if type_token == "kubernetes:core/v1:Secret":
+        for field in ("data", "stringData"):
+            content = properties.get(field)
+            yield from _in_plain_text(
+                f"{field}.{key}" for key, value in _items(content) if isinstance(value, str) and value
+            )
+        return
+    yield from _in_plain_text(_plain(properties, ()))
+
+
+def _in_plain_text(paths: Iterator[str]) -> Iterator[str]:
+    for path in paths:
+        yield (
+            f"{redacted(path)} is a secret in plain text: it would stand in the state and in every preview;"
+            " take a variable from a Kubernetes Secret (envFromSecret), and make other values secrets"
+        )
+
+
+def _plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """Paths of texts that are secrets by their key or by their look. `githubConfigSecret` is a name where it is a text,
+    and holds the credentials themselves where it is a map (values.yaml of gha-runner-scale-set 0.14.2)."""
+    if isinstance(value, str) and value:
+        if holds_secret(value) or (len(path) > 1 and path[-2] == "githubConfigSecret"):
+            yield ".".join(path)
+    elif isinstance(value, Mapping):
+        secrets = secret_keys(value)
+        for key, item in _items(value):
+            if key in secrets:
+                yield ".".join((*path, str(value["name"]) if key == "value" and "name" in value else key))
+            else:
+                yield from _plain(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _plain(item, path)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items() if not isinstance(item, Hidden))
+
+
+def _pods(type_token: str, properties: Properties) -> Iterator[Properties]:
+    """Every mapping below a workload or a chart's values: containers and pods are among them."""
+    if type_token.startswith("kubernetes:"):
+        yield from _mappings(properties.get("values") if type_token == RELEASE else properties.get("spec"))
+
+
+def _mappings(value: Any) -> Iterator[Properties]:
+    if isinstance(value, Mapping):
+        yield value
+        for item in value.values():
+            yield from _mappings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _mappings(item)
+
+
+def _is_container(value: Properties) -> bool:
+    return isinstance(value.get("image"), str) and isinstance(value.get("name"), str)

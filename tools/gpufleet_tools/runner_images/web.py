@@ -1,0 +1,156 @@
+"""HTTP requests with a time limit for the whole answer, and one line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.client
+import ipaddress
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+ANSWER_LIMIT = 16 * 2**20
+"""Bytes of an answer that is read as a whole."""
+
+
+SILENCE = 30.0
+"""Seconds for which a server may say nothing; a layer as a whole may take longer."""
+
+
+class LookupFailed(Exception):
+    """A look-up that failed. `str()` is one line."""
+
+
+class Refused(LookupFailed):
+    """An answer with a status that is no success."""
+
+    def __init__(self, url: str, status: int, headers: Mapping[str, str], reason: str) -> None:
+        super().__init__(f"{url}: answered {status} {reason}")
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that was read as a whole."""
+
+    url: str
+    """Its address, after redirects."""
+    headers: Mapping[str, str]
+    """Its headers, by names in lower case."""
+    body: bytes
+    """Its content."""
+
+
+class Stream:
+    """The content of an answer, read with a deadline: an answer that trickles is as late as none."""
+
+    def __init__(self, response: http.client.HTTPResponse, url: str, deadline: float) -> None:
+        self._response, self._url, self._deadline = response, url, deadline
+        self.bytes_read = 0
+        length = response.headers.get("Content-Length", "")
+        self.length = int(length) if length.isdecimal() else None
+
+    def read(self, size: int = 2**16) -> bytes:
+        """Return the next bytes; none at the end of a whole answer. Raises LookupFailed."""
+        if time.monotonic() > self._deadline:
+            raise LookupFailed(f"{self._url}: took too long; raise --seconds")
+        with _said(self._url):
+            content = self._response.read1(size)
+        self.bytes_read += len(content)
+        if not content and size and self.length is not None and self.bytes_read < self.length:
+            raise LookupFailed(f"{self._url}: broke off after {self.bytes_read} of {self.length} bytes; try again")
+        return content
+
+
+@contextlib.contextmanager
+def opened(url: str, seconds: float, headers: Mapping[str, str] | None = None) -> Iterator[tuple[Stream, Answer]]:
+    """Yield the content of an answer, and the answer without it. Raises LookupFailed."""
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise LookupFailed(f"{url}: is not an address that begins with https:// or http://")
+    deadline = time.monotonic() + seconds
+    request = urllib.request.Request(url, headers={"User-Agent": "gpufleet", **(headers or {})})
+    with _said(url), contextlib.closing(_opener(url).open(request, timeout=min(seconds, SILENCE))) as response:
+        yield Stream(response, url, deadline), Answer(response.url, _lower(response.headers), b"")
+
+
+def get(url: str, seconds: float, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return a whole answer. Raises LookupFailed."""
+    with opened(url, seconds, headers) as (stream, answer):
+        content = bytearray()
+        while more := stream.read():
+            content += more
+            if len(content) > ANSWER_LIMIT:
+                raise LookupFailed(f"{url}: answered more than {ANSWER_LIMIT >> 20} MiB, which is no such list")
+        return Answer(answer.url, answer.headers, bytes(content))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects without the credentials of the first host: registries keep layers at hosts of others."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        there = super().redirect_request(req, fp, code, msg, headers, newurl)
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if old.scheme == "https" and new.scheme != "https":
+            raise LookupFailed(f"{req.full_url}: redirects to {new.scheme}://{new.netloc}, which is not encrypted")
+        if there is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            there.remove_header("Authorization")
+        return there
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    # What is on this machine is not behind the proxy of the environment.
+    local = is_loopback(urllib.parse.urlsplit(url).hostname or "")
+    return urllib.request.build_opener(_Redirects, *([urllib.request.ProxyHandler({})] if local else []))
+
+
+@contextlib.contextmanager
+def _said(url: str) -> Iterator[None]:
+    """Have every way in which a request can fail said in one line."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        headers = _lower(error.headers)
+        error.close()
+        if (until := _limited_until(error.code, headers)) is not None:
+            raise LookupFailed(f"{url}: the rate limit is used up{until}; wait, or set GITHUB_TOKEN") from None
+        raise Refused(url, error.code, headers, error.reason) from None
+    except TimeoutError:
+        raise LookupFailed(f"{url}: gave no answer in time; raise --seconds, or try again") from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise LookupFailed(f"{url}: gave no answer in time; raise --seconds, or try again") from None
+        raise LookupFailed(f"{url}: cannot be reached: {error.reason}") from None
+    except http.client.IncompleteRead:
+        raise LookupFailed(f"{url}: broke off before its end; try again") from None
+    except (http.client.HTTPException, OSError) as error:
+        raise LookupFailed(f"{url}: the connection failed: {error or type(error).__name__}") from None
+
+
+def _limited_until(status: int, headers: Mapping[str, str]) -> str | None:
+    """Return ` until TIME` for an answer that means a rate limit, empty where it does not say; None for others."""
+    limited = status == 429 or (status == 403 and headers.get("x-ratelimit-remaining") == "0")
+    if not limited:
+        return None
+    reset = headers.get("x-ratelimit-reset", "")
+    if not reset.isdecimal():
+        return ""
+    return f" until {datetime.datetime.fromtimestamp(int(reset), datetime.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,1 @@
+"""A stack on this machine: a real control plane with simulated nodes."""

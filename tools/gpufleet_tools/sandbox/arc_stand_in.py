@@ -1,0 +1,102 @@
+"""ARC's controller, played as far as deletion goes: the finalizers that only a running controller removes.
+
+Installed charts put a deployment of the controller into the sandbox, but no container runs there. Without it a scale
+set could be created and never deleted. As the real one (0.14.2, autoscalingrunnerset_controller.go), this removes
+finalizers only as long as the controller's Deployment and the scale set's credentials are there, so that a program that
+destroys them first hangs here as it would in earnest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from gpufleet_tools.sandbox.control_plane import api_server
+
+GROUP, VERSION, PLURAL = "actions.github.com", "v1alpha1", "autoscalingrunnersets"
+FINALIZER = "autoscalingrunnerset.actions.github.com/finalizer"
+PROTECTION = "actions.github.com/cleanup-protection"
+_CLEANUP = "actions.github.com/cleanup-"
+_CONTROLLER = "app.kubernetes.io/part-of=gha-rs-controller"
+
+_INTERVAL = 0.3
+
+
+@contextlib.contextmanager
+def played(kubeconfig: pathlib.Path) -> Iterator[None]:
+    """Plays the controller for as long as the context is open."""
+    over = threading.Event()
+    actor = threading.Thread(target=_play, args=(kubeconfig, over), daemon=True)
+    actor.start()
+    try:
+        yield
+    finally:
+        over.set()
+        actor.join()
+
+
+def _play(kubeconfig: pathlib.Path, over: threading.Event) -> None:
+    with client.ApiClient(api_server.configuration(kubeconfig)) as api:
+        while not over.wait(_INTERVAL):
+            # A conflict, or the definition not served yet: the next round finds what is then there.
+            with contextlib.suppress(ApiException):
+                found: Any = client.CustomObjectsApi(api).list_cluster_custom_object(GROUP, VERSION, PLURAL)
+                for scale_set in found["items"]:
+                    _reconcile(api, scale_set)
+
+
+def _reconcile(api: client.ApiClient, scale_set: dict[str, Any]) -> None:
+    metadata = scale_set["metadata"]
+    finalizers = metadata.get("finalizers", [])
+    if "deletionTimestamp" not in metadata:
+        if FINALIZER not in finalizers:
+            _set_finalizers(api, metadata, [*finalizers, FINALIZER])
+    elif FINALIZER in finalizers and _can_be_cleaned_up(api, scale_set):
+        for annotation, name in metadata.get("annotations", {}).items():
+            if annotation.startswith(_CLEANUP):
+                _release(api, annotation.removeprefix(_CLEANUP), metadata["namespace"], name)
+        _set_finalizers(api, metadata, [name for name in finalizers if name != FINALIZER])
+
+
+def _can_be_cleaned_up(api: client.ApiClient, scale_set: dict[str, Any]) -> bool:
+    """Whether the controller runs, and can still tell GitHub that the scale set is gone."""
+    if not client.AppsV1Api(api).list_deployment_for_all_namespaces(label_selector=_CONTROLLER).items:
+        return False
+    try:
+        client.CoreV1Api(api).read_namespaced_secret(
+            scale_set["spec"]["githubConfigSecret"], scale_set["metadata"]["namespace"]
+        )
+    except ApiException as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def _release(api: client.ApiClient, what: str, namespace: str, name: str) -> None:
+    """Takes the chart's own finalizer off an object that the scale set names for clean-up."""
+    rights, core = client.RbacAuthorizationV1Api(api), client.CoreV1Api(api)
+    patch: Callable[..., Any]
+    if "role-binding" in what:
+        patch = rights.patch_namespaced_role_binding
+    elif "role" in what:
+        patch = rights.patch_namespaced_role
+    elif "service-account" in what:
+        patch = core.patch_namespaced_service_account
+    else:
+        patch = core.patch_namespaced_secret
+    with contextlib.suppress(ApiException):
+        patch(name, namespace, {"metadata": {"$deleteFromPrimitiveList/finalizers": [PROTECTION]}})
+
+
+def _set_finalizers(api: client.ApiClient, metadata: dict[str, Any], finalizers: list[str]) -> None:
+    body = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
+    client.CustomObjectsApi(api).patch_namespaced_custom_object(
+        GROUP, VERSION, metadata["namespace"], PLURAL, metadata["name"], body
+    )

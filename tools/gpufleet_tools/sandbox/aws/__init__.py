@@ -1,0 +1,1 @@
+"""AWS of a sandbox: the simulated API, the real Karpenter, simulated instances."""

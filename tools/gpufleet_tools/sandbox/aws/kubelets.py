@@ -1,0 +1,96 @@
+"""Kubelets, played: what the nodes that Karpenter has started say they have.
+
+The simulated EC2 registers every node with the disk, the pods and the reserved amounts of a node class without
+settings, and with GPUs. A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim:
+here the node says the same. And it has GPUs once a device plugin has registered, not before.
+
+    python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG [RESOURCE REPLICAS]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import urllib3.exceptions
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
+from gpufleet_tools.sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
+from gpufleet_tools.sandbox.control_plane import api_server
+
+STARTED = "gpufleet.dev/kubelet"
+"""Annotation of a node whose kubelet has said what the node has: kwok makes none of Karpenter's ready without it
+(tools/gpufleet_tools/sandbox/control_plane/stages.yaml)."""
+
+_GPUS_LABEL = "karpenter.k8s.aws/instance-gpu-count"
+"""Label that Karpenter gives to a node with the number of its GPUs. A plugin asks the driver."""
+_DELAY = datetime.timedelta(seconds=1)
+"""From a plugin that runs to GPUs that can be asked for."""
+_INTERVAL = 0.3
+
+
+def report(api: client.ApiClient, offer: Offer | None) -> None:
+    """One round: nodes that are new, and nodes on which a plugin is."""
+    core = client.CoreV1Api(api)
+    nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
+    new = [node for node in nodes if STARTED not in (node.metadata.annotations or {})]
+    if new:
+        found: Any = client.CustomObjectsApi(api).list_cluster_custom_object("karpenter.sh", "v1", "nodeclaims")
+        claims = {claim["status"]["providerID"]: claim for claim in found["items"] if "providerID" in claim["status"]}
+        for node in new:
+            if claim := claims.get(node.spec.provider_id):
+                _start(core, node, claim["status"])
+    if nodes and offer:
+        pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items
+        there = {pod.spec.node_name for pod in pods if _has_started(pod)}
+        for node in nodes:
+            if node.metadata.name in there:
+                _offer(core, node, offer)
+
+
+def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
+    """A kubelet that has just started: it knows what it finds by itself, and of no device."""
+    amounts = {
+        part: dict.fromkeys(there or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
+        for part, there in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
+    }
+    core.patch_node_status(node.metadata.name, {"status": amounts})
+    core.patch_node(node.metadata.name, {"metadata": {"annotations": {STARTED: "started"}}})
+
+
+def _offer(core: client.CoreV1Api, node: Any, offer: Offer) -> None:
+    """A plugin that has registered: its devices are the node's."""
+    devices = str(int(node.metadata.labels.get(_GPUS_LABEL, 0)) * offer.replicas)
+    there = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
+    if there != [devices, devices]:
+        amount = {offer.resource: devices}
+        core.patch_node_status(node.metadata.name, {"status": {"capacity": amount, "allocatable": amount}})
+
+
+def _has_started(pod: Any) -> bool:
+    if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
+        return False
+    running: datetime.timedelta = datetime.datetime.now(datetime.UTC) - pod.status.start_time
+    return running >= _DELAY
+
+
+def main(kubeconfig: str, resource: str = "", replicas: str = "0") -> None:
+    """Rounds without end."""
+    offer = Offer(resource, int(replicas)) if resource else None
+    with client.ApiClient(api_server.configuration(pathlib.Path(kubeconfig))) as api:
+        while True:
+            # The API server restarts, or a node is gone meanwhile: the next round finds what is then there.
+            with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
+                report(api, offer)
+            time.sleep(_INTERVAL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The sandbox's programs, built from pinned Go modules."""

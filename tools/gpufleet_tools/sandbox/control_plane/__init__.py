@@ -1,0 +1,1 @@
+"""The Kubernetes control plane of a sandbox, its processes and its objects."""

@@ -1,0 +1,123 @@
+"""Processes that a sandbox has beside its control plane, and that outlive the command: started, looked at, started
+again.
+
+They end with the control plane's `down`, which ends every process whose program is in the sandbox's directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import gpufleet
+import gpufleet_stacks
+import gpufleet_tools
+from gpufleet_tools.sandbox.control_plane import processes
+from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane, free_ports, is_free
+from gpufleet_tools.sandbox.errors import SandboxError
+
+_PATIENCE = 120.0
+_PACKAGES = (gpufleet, gpufleet_stacks, gpufleet_tools)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A process to have running."""
+
+    name: str
+    program: Path
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    """All of its environment: nothing of the caller's reaches it."""
+    ready: Callable[[], bool]
+    """Whether it does its work by now."""
+
+    def fingerprint(self) -> str:
+        """Tells one that was started otherwise."""
+        described = [str(self.program.resolve()), self.arguments, sorted(self.environment.items())]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def python(name: str, module: str, *arguments: str, ready: Callable[[], bool]) -> Daemon:
+    """A module of ours as a daemon, in the Python that runs now."""
+    # The link to Python in the sandbox's directory hides the virtual environment, so that its folders are named; this
+    # command's own are left out, or it would be another daemon when it is another command that starts it.
+    own = dict.fromkeys(str(Path(package.__path__[0]).resolve().parent) for package in _PACKAGES)
+    folders = [*own, *(each for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))]
+    environment = {"PYTHONPATH": ":".join(folders), "PYTHONUNBUFFERED": "1"}
+    return Daemon(name, Path(sys.executable), ("-m", module, *arguments), environment, ready)
+
+
+def ports(control_plane: ControlPlane, names: Sequence[str]) -> dict[str, int]:
+    """A port for each name, the same ones as long as nobody else takes them."""
+    file = control_plane.directory / "daemon-ports.json"
+    kept: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+    running = bool(processes.started_from(_programs(control_plane)))
+    if set(kept) == set(names) and (running or all(is_free(port) for port in kept.values())):
+        return kept
+    chosen = dict(zip(names, free_ports(len(names)), strict=True))
+    file.write_text(json.dumps(chosen))
+    return chosen
+
+
+def started(control_plane: ControlPlane, daemon: Daemon, *, anew: bool = False) -> bool:
+    """Has a daemon running as it is wanted, and waits until it is ready; returns whether it had to be started. `anew`
+    starts it again in any case. Raises SandboxError with the last thing it said."""
+    fingerprint = control_plane.directory / f"{daemon.name}.started"
+    with control_plane.locked():
+        as_wanted = fingerprint.exists() and fingerprint.read_text() == daemon.fingerprint()
+        if as_wanted and not anew and _is_alive(control_plane, daemon) and daemon.ready():
+            return False
+        fingerprint.unlink(missing_ok=True)
+        ended(control_plane, daemon.name)
+        link = _programs(control_plane) / daemon.name
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(daemon.program)
+        log = control_plane.directory / f"{daemon.name}.log"
+        child = processes.start([link, *daemon.arguments], log=log, env=daemon.environment)
+        _wait(daemon, child, log)
+        fingerprint.write_text(daemon.fingerprint())
+    return True
+
+
+def ended(control_plane: ControlPlane, name: str) -> None:
+    """Ends a daemon, if it runs. Raises SandboxError when it does not end."""
+    try:
+        processes.kill(_programs(control_plane), only=name)
+    except TimeoutError as error:
+        raise SandboxError(f"cluster {control_plane.name}: {error}; end it yourself, then try again") from error
+
+
+def alive(control_plane: ControlPlane) -> set[str]:
+    """Names of the daemons that run."""
+    return set(processes.started_from(_programs(control_plane)).values())
+
+
+def program(control_plane: ControlPlane, name: str) -> Path | None:
+    """The file that a daemon was started from; None for one that was not."""
+    link = _programs(control_plane) / name
+    return link.resolve() if link.exists() else None
+
+
+def _programs(control_plane: ControlPlane) -> Path:
+    return control_plane.directory / "daemons"
+
+
+def _is_alive(control_plane: ControlPlane, daemon: Daemon) -> bool:
+    return daemon.name in alive(control_plane)
+
+
+def _wait(daemon: Daemon, child: int, log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not daemon.ready():
+        if processes.has_ended(child) or time.monotonic() > deadline:
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            said = next((line for line in lines if line.startswith("panic:")), lines[-1] if lines else "nothing")
+            raise SandboxError(f"{daemon.name} does not start: it says: {said} (log: {log})")
+        time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""GitHub workflows, checked against the catalogue of labels."""
