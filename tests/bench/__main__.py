@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import diff, hosts, preview, sandbox, sharing, workflows
+from tests.bench import capacity, diff, hosts, preview, sandbox, sharing, workflows
 
 PARTS = {
+    "capacity": capacity.measure,
     "diff": diff.measure,
     "hosts": hosts.measure,
     "preview": preview.measure,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -248,17 +247,3 @@ def test_a_pool_that_nothing_fits() -> None:
     assert guaranteed(job, [], [SMALL, LARGE], (40, 4)) == Bound(0, exact=True)
     assert (burst(job, [SMALL, LARGE], (40, 4)), fit([job], [SMALL, LARGE], (40, 4))) == (Bound(0, exact=True), "no")
     assert blocking(job, job, [SMALL, LARGE], (40, 4)) is None
-
-
-def test_many_labels_and_types_take_a_moment() -> None:
-    offers = [Offer(f"t{i}", (4 + i, 16 + 3 * i), (1, 3 + i, 12 + 2 * i)) for i in range(60)]
-    names = frozenset(offer.name for offer in offers)
-    demands = [Demand(f"l{i}", (0, 1 + i, 2 + i), 50, names) for i in range(4)]
-    began = time.process_time()
-    for each in demands:
-        others = [other for other in demands if other is not each]
-        guaranteed(each, others, offers, (1000, 4000))
-        burst(each, offers, (1000, 4000))
-        [blocking(each, other, offers, (1000, 4000)) for other in others]
-    fit(demands, offers, (1000, 4000))
-    assert time.process_time() - began < 5

@@ -65,9 +65,7 @@ def test_builds_each_program_once_and_then_only_looks(recipe: Recipe, monkeypatc
     assert re.findall(r"building (\w+), about \d+ s left", shown) == ["hello", "there"]
 
     monkeypatch.setattr(go_build, "go_program", lambda _module: pytest.fail("go was asked for"))
-    began = time.perf_counter()
     assert build(recipe) == (directory, "")
-    assert time.perf_counter() - began < 0.05
 
 
 def test_another_recipe_has_another_directory(recipe: Recipe) -> None:

@@ -92,12 +92,10 @@ def test_the_kubeconfig_is_private_and_points_to_loopback(kubeconfig: Path) -> N
     assert cluster["cluster"]["server"].startswith("https://127.0.0.1:")
 
 
-def test_a_second_up_changes_nothing_and_is_quick(control_plane: ControlPlane) -> None:
+def test_a_second_up_changes_nothing(control_plane: ControlPlane) -> None:
     control_plane.up()
     before = control_plane.pids()
-    began = time.perf_counter()
     assert control_plane.up() == "unchanged"
-    assert time.perf_counter() - began < 0.3
     assert control_plane.pids() == before
 
 
