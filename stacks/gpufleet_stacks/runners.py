@@ -16,7 +16,8 @@ from gpufleet.arc.project import (
     RunnerProject,
     RunnerProjectArgs,
 )
-from gpufleet.arc.scale_set import Docker, RunnerResources, RunnerScaleSet, RunnerScaleSetArgs, SecretKey, Volume
+from gpufleet.arc.scale_set import RunnerScaleSet
+from gpufleet.arc.scale_set_args import Docker, RunnerResources, RunnerScaleSetArgs, SecretKey, Volume
 from gpufleet_stacks.fleet import Runners
 from gpufleet_stacks.settings.models.settings import (
     Credentials,

@@ -20,7 +20,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder with two other versions, as an index has them; the newer one has another default."""
     folder = tmp_path_factory.mktemp("index")
     edit = (
-        "components/gpufleet/arc/scale_set.py",
+        "components/gpufleet/arc/scale_set_args.py",
         "runner_releases.known().default.image",
         '"example.test/runner:new"',
     )

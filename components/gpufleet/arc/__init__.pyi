@@ -9,9 +9,9 @@ from .project import GithubToken as GithubToken
 from .project import ProjectReference as ProjectReference
 from .project import RunnerProject as RunnerProject
 from .project import RunnerProjectArgs as RunnerProjectArgs
-from .scale_set import Docker as Docker
-from .scale_set import RunnerResources as RunnerResources
 from .scale_set import RunnerScaleSet as RunnerScaleSet
-from .scale_set import RunnerScaleSetArgs as RunnerScaleSetArgs
-from .scale_set import SecretKey as SecretKey
-from .scale_set import Volume as Volume
+from .scale_set_args import Docker as Docker
+from .scale_set_args import RunnerResources as RunnerResources
+from .scale_set_args import RunnerScaleSetArgs as RunnerScaleSetArgs
+from .scale_set_args import SecretKey as SecretKey
+from .scale_set_args import Volume as Volume

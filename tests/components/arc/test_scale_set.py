@@ -28,7 +28,9 @@ from gpufleet.arc import (
     Volume,
 )
 from gpufleet.arc.controller import ARC_REGISTRY, ARC_VERSION
-from gpufleet.arc.scale_set import SecretKey, docker_runner_script, scale_set_problems
+from gpufleet.arc.runner_pod import docker_runner_script
+from gpufleet.arc.scale_set import scale_set_problems
+from gpufleet.arc.scale_set_args import SecretKey
 from gpufleet.problem import InvalidArguments
 from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.plan import Plan

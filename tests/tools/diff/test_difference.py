@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpufleet.arc.controller import ARC_VERSION
-from gpufleet.arc.scale_set import RUNNER_IMAGE
+from gpufleet.arc.scale_set_args import RUNNER_IMAGE
 from gpufleet_tools.diff.difference import Difference, difference
 from gpufleet_tools.diff.evaluation import Evaluation
 from gpufleet_tools.diff.revisions import Compared, Revision

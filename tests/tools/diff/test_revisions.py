@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpufleet.arc.scale_set import RUNNER_IMAGE
+from gpufleet.arc.scale_set_args import RUNNER_IMAGE
 from gpufleet_tools.diff import difference as diff
 from gpufleet_tools.diff import revisions
 from gpufleet_tools.diff.revisions import Compared, RevisionError

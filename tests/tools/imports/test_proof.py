@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from gpufleet.arc.controller import ControllerReference, listener_metrics
 from gpufleet.arc.project import ProjectReference
-from gpufleet.arc.scale_set import Docker, RunnerResources, RunnerScaleSetArgs, SecretKey, Volume, scale_set_values
+from gpufleet.arc.scale_set import scale_set_values
+from gpufleet.arc.scale_set_args import Docker, RunnerResources, RunnerScaleSetArgs, SecretKey, Volume
 from gpufleet_stacks.settings import load
 from gpufleet_tools.imports import arc_values
 from gpufleet_tools.imports import proof as runner_import

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from gpufleet.arc import runner_releases
 from gpufleet.arc.runner_releases import RunnerReleases
-from gpufleet_stacks.settings.models.settings import Profile, Settings
+from gpufleet_stacks.settings.models.profiles.profile import Profile
+from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import Path, listed
 from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.check.finding import Finding

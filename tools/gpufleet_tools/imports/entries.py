@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet.arc.scale_set import DOCKER_IMAGE, RUNNER_IMAGE
+from gpufleet.arc.scale_set_args import DOCKER_IMAGE, RUNNER_IMAGE
 from gpufleet_stacks.settings.secrets import SECRET
 from gpufleet_tools.imports.arc_values import GithubSecret, ScaleSet
 from gpufleet_tools.imports.value_differences import UNLIMITED
@@ -147,7 +147,7 @@ def _ids(secret: GithubSecret) -> Mapping[str, Any]:
 
 _OWN_ENV = ("DOCKER_HOST", "POD_NAME", "NODE_NAME")
 _OWN_VOLUMES = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
-"""Variables and volumes that every runner has (components/gpufleet/arc/scale_set.py)."""
+"""Variables and volumes that every runner has (components/gpufleet/arc/runner_pod.py)."""
 
 
 def _profile(spec: Mapping[str, Any], runner: Mapping[str, Any], dind: Mapping[str, Any]) -> Entry:

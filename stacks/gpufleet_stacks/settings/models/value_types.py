@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from gpufleet.arc.scale_set import LABEL_LIMIT
+from gpufleet.arc.scale_set_args import LABEL_LIMIT
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.documented import Documented
 

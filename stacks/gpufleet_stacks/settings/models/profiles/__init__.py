@@ -1,0 +1,1 @@
+"""Models of profiles, with what Kubernetes itself has in a pod."""
