@@ -1,8 +1,11 @@
-"""Problems of a component's arguments: the place, the rule, what is wrong, and what to do."""
+"""Problems of a component's arguments: the place, the rule, what is wrong, and what to do.
+
+Standard library only: the driver of kubespray, which is sent to another machine, reports problems too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,9 +53,7 @@ def under(path: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
         yield replace(problem, path=(*path, *problem.path))
 
 
-def dotted(path: Path) -> str:
-    """Return a path as text: `node_class.ami_terms[0].alias`, `addons['kube-proxy']`."""
-    text = ""
-    for part in path:
-        text += f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]"
+def dotted(path: Path, key: Callable[[str], str] = str) -> str:
+    """Return a path as text: `node_class.ami_terms[0].alias`, `addons.kube-proxy`. `key` formats names and keys."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{key(part)}" for part in path)
     return text.removeprefix(".")

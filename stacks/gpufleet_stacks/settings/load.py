@@ -11,6 +11,7 @@ import pulumi
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings import wording
 from gpufleet_stacks.settings.kinds import model_of
 from gpufleet_stacks.settings.models.settings import Settings
@@ -18,7 +19,6 @@ from gpufleet_stacks.settings.problems import (
     NAMESPACE,
     SET_SECRET,
     InvalidSettings,
-    Path,
     StackFileProblem,
     listed,
     near,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from gpufleet import problem
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.secrets import redacted
 
 NAMESPACE = "gpu-runners"
@@ -16,9 +18,6 @@ NAMESPACE = "gpu-runners"
 
 SET_SECRET = f"pulumi config set --secret {NAMESPACE}:"
 """Command that sets a secret; the secret's key follows."""
-
-Path = tuple[str | int, ...]
-"""Where in the stack file: the configuration key without its namespace, then keys and indices."""
 
 _LONGEST = 80
 """Characters of a value or a key in a message; names and labels that are allowed are shorter."""
@@ -33,7 +32,8 @@ class StackFileProblem:
     line: int | None
     """Line in that file, counted from 1; None where the value did not come from the file."""
     path: Path
-    """Path of the value; empty for the file as a whole."""
+    """Path of the value: the configuration key without its namespace, then keys and indices. Empty for the file as a
+    whole."""
     message: str
     """What was got, what is allowed, what to do. Holds no secret."""
 
@@ -53,16 +53,13 @@ class InvalidSettings(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def dotted(path: Sequence[str | int]) -> str:
-    """`runners.linux-mi300-gpu-2.volumes[0].name`"""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{_key(part)}"
-    return text.removeprefix(".")
+def dotted(path: Path) -> str:
+    """Return a path of a stack file as text, without secrets: `runners.linux-mi300-gpu-2.volumes[0].name`."""
+    return problem.dotted(path, _key)
 
 
 def _key(part: str) -> str:
-    """A key as it stands, unless it is empty, has spaces or cannot be printed."""
+    """Return a key unchanged, or quoted if it is empty, long, or has blanks or characters that cannot be printed."""
     plain = part and part.isprintable() and " " not in part and len(part) <= _LONGEST
     return redacted(part) if plain else quoted(part)
 

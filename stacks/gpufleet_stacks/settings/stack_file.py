@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.problems import (
     NAMESPACE,
     InvalidSettings,
-    Path,
     StackFileProblem,
     is_variable,
     nearest,

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import SET_SECRET, Path, StackFileProblem, near, nearest, quoted
+from gpufleet_stacks.settings.problems import SET_SECRET, StackFileProblem, near, nearest, quoted
 from gpufleet_stacks.settings.stack_file import StackFile
 
 Schema = dict[str, Any]

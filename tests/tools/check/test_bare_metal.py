@@ -90,18 +90,18 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two minors": (
         {"kubernetes": "1.33.7"},
         [
-            "cluster.kubespray.kubernetesVersion: 1.35.4 is more than one minor after 1.33.7, which runs; one at a time"
-            " is allowed; go to a 1.34 first"
+            "cluster.kubespray.kubernetesVersion: 1.35.4 is more than one minor version after 1.33.7, which the cluster"
+            " runs; kubespray upgrades one minor version at a time; upgrade to 1.34 first"
         ],
     ),
     "what is fixed when a cluster is made": (
         {"settings": {"networkPlugin": "cilium", "variables": {"all": {"cluster_name": "gpu.local"}}}},
         [
-            "cluster.kubespray.variables: variables.all.cluster_name: cluster.local; the cluster was made with"
-            " gpu.local, and kubespray cannot change it while the cluster lives; write"
-            " gpu.local again, or make a new cluster",
-            "cluster.kubespray.networkPlugin: calico; the cluster was made with cilium, and kubespray cannot change it"
-            " while the cluster lives; write cilium again, or make a new cluster",
+            "cluster.kubespray.variables: variables.all.cluster_name: cluster.local differs from gpu.local, with which"
+            " the cluster was created; kubespray cannot change it in a live cluster; restore gpu.local, or create a"
+            " new cluster",
+            "cluster.kubespray.networkPlugin: calico differs from cilium, with which the cluster was created; kubespray"
+            " cannot change it in a live cluster; restore cilium, or create a new cluster",
         ],
     ),
     "the first of all": (

@@ -93,7 +93,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: kubespray",
         refused="kubespray in mi300",
         resources="1 updated",
-        says=("1.35.4 is more than one minor after 1.33.1, which runs",),
+        says=("kubernetes: 1.35.4 is more than one minor version after 1.33.1",),
     ),
     "change-the-pods-network": PullRequest(
         edits=(
@@ -107,7 +107,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: kubespray",
         refused="kubespray in mi300",
         resources="1 updated",
-        says=("variables.all.kube_pods_subnet: 10.96.0.0/16; the cluster was made with 10.233.64.0/18",),
+        says=("variables.all.kube_pods_subnet: 10.96.0.0/16 differs from 10.233.64.0/18",),
     ),
     "change-the-proxy": PullRequest(
         edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import Path, listed
+from gpufleet_stacks.settings.problems import listed
 from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.check import compatibility
 from gpufleet_tools.check.compatibility import Incompatibility

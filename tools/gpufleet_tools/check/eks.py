@@ -9,12 +9,13 @@ from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
 from gpufleet.nvidia.sharing import GPU
+from gpufleet.problem import Path
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import Path, near
+from gpufleet_stacks.settings.problems import near
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room, system_requests
 from gpufleet_tools.check.finding import Finding
 from gpufleet_tools.policy.pods import moves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpufleet_stacks.settings.problems import Path
+from gpufleet.problem import Path
 
 Severity = Literal["error", "warning", "note"]
 """`error`: `pulumi up` refuses, or jobs will not run. `warning`: it works, and is unwise. `note`: housekeeping."""

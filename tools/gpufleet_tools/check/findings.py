@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.load import missing_secret
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import InvalidSettings, Path, StackFileProblem, dotted, nearest
+from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem, dotted, nearest
 from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
 from gpufleet_tools.check import compatibility_findings, runner_findings
 from gpufleet_tools.check.finding import Finding

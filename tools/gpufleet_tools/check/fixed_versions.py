@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.settings import GithubAppCredentials, Settings
-from gpufleet_stacks.settings.problems import Path
 from gpufleet_tools.check import compatibility
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpufleet_stacks.settings.problems import Path
+from gpufleet.problem import Path
 from gpufleet_tools.check.finding import Finding
 from gpufleet_tools.plan.plan import Plan, Resource
 from gpufleet_tools.policy import rules as policy

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from gpufleet.arc import runner_releases
 from gpufleet.arc.runner_releases import RunnerReleases
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import Path, listed
+from gpufleet_stacks.settings.problems import listed
 from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.check.finding import Finding
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gpufleet.bare_metal.container_toolkit import JIT_CDI_SINCE, upstream
-from gpufleet.bare_metal.kubespray.driver.steps import Desired, Journal, Step, committed, next_step, refusals, removals
+from gpufleet.bare_metal.kubespray.driver.steps import (
+    Desired,
+    Journal,
+    Step,
+    change_problems,
+    committed,
+    next_step,
+    removals,
+)
 from gpufleet.bare_metal.kubespray.rules import settled
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.diff.evaluation import EvaluatedResource
@@ -27,9 +35,9 @@ def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]
 def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
     """Changes that kubespray cannot make to a cluster, one line each: `pulumi up` would end with them."""
     return [
-        line
+        str(problem)
         for old, new in _clusters(before, after)
-        for line in refusals(_grown(old), new)
+        for problem in change_problems(_grown(old), new)
     ]  # fmt: skip
 
 
@@ -71,7 +79,7 @@ def _settings(desired: Desired) -> str:
 def _playbooks(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
     for old, new in _clusters(before, after):
         journal, wanted = _grown(old), _settings(new)
-        if refusals(journal, new):
+        if change_problems(journal, new):
             continue
         while step := next_step(journal, new, wanted):
             yield _said(step, journal, new)

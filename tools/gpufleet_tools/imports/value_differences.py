@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from gpufleet.problem import Path
 from gpufleet_stacks.settings import quantity
-from gpufleet_stacks.settings.problems import Path, dotted, quoted
+from gpufleet_stacks.settings.problems import dotted, quoted
 
 ABSENT = object()
 """What is not there."""

@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from gpufleet import problem
 from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
 from gpufleet.bare_metal.kubespray.driver import converge, folder, install, payloads, playbook, steps
 from gpufleet.bare_metal.kubespray.driver.converge import FOLDER
@@ -20,8 +21,8 @@ from gpufleet.bare_metal.kubespray.rules import cluster_problems
 from gpufleet.bare_metal.ssh import SshHost, connection, known_hosts, ssh_config
 from gpufleet.problem import refuse
 
-MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, steps)
-"""Modules of the driver, sent to the machine that runs kubespray."""
+MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, steps, problem)
+"""The driver and what it imports, sent to the machine that runs kubespray."""
 
 BOOTSTRAP = """\
 import json, os, pathlib, sys

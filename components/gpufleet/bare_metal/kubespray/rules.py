@@ -21,16 +21,15 @@ from gpufleet.bare_metal.kubespray.args import (
     ProxyMode,
     Role,
 )
+from gpufleet.bare_metal.kubespray.driver import steps
 from gpufleet.bare_metal.kubespray.driver.steps import (
     CONTROL_PLANE,
     ETCD,
     GROUPS,
-    IMMUTABLE,
     Desired,
     Journal,
     immutable,
     numbers,
-    refusals,
 )
 from gpufleet.bare_metal.kubespray.inventory import (
     CLUSTER_ARGUMENTS,
@@ -88,24 +87,28 @@ def cluster_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
 
 
 def change_problems(args: KubesprayClusterArgs, journal: Journal) -> Iterator[Problem]:
-    """Yield changes that kubespray cannot make to the cluster of that journal. Wants arguments without problems."""
-    # The driver runs where gpufleet is not: it has lines, each of which begins with the argument.
-    places: dict[str, Path] = {
-        "nodes: ": ("nodes",),
-        "kubernetes version: ": ("kubernetes_version",),
-        "kubespray version: ": ("kubespray", "version"),
-    } | {f"nodes.{node.name}: ": ("nodes", index) for index, node in enumerate(args.nodes)}
-    for name in IMMUTABLE:
-        for group in ("all", "k8s_cluster"):
-            argument = CLUSTER_ARGUMENTS.get(name)
-            given = name in args.variables.get(group, {})
-            path: Path = (argument,) if argument else ("variables", group, name) if given else ("variables",)
-            places[f"variables.{group}.{name}: "] = path
-    for line in refusals(journal, desired(args)):
-        prefix = next(prefix for prefix in places if line.startswith(prefix))
-        message = line.removeprefix(prefix)
-        # Where its place cannot name the variable, the message does.
-        yield Problem(places[prefix], "impossible-change", line if places[prefix] == ("variables",) else message)
+    """Yield changes that kubespray cannot make to the cluster of that journal. Requires arguments without problems."""
+    for problem in steps.change_problems(journal, desired(args)):
+        path = _argument(problem.path, args)
+        # The path does not name a variable that has kubespray's default: the message does.
+        yield replace(problem, path=path, message=str(problem) if path == ("variables",) else problem.message)
+
+
+def _argument(path: Path, args: KubesprayClusterArgs) -> Path:
+    """Return the argument from which a part of the desired state comes."""
+    match path:
+        case ("kubernetes",):
+            return ("kubernetes_version",)
+        case ("kubespray",):
+            return ("kubespray", "version")
+        case ("nodes", name):
+            return ("nodes", next(index for index, node in enumerate(args.nodes) if node.name == name))
+        case ("variables", str(group), str(variable)):
+            if variable in CLUSTER_ARGUMENTS:
+                return (CLUSTER_ARGUMENTS[variable],)
+            return path if variable in args.variables.get(group, {}) else ("variables",)
+        case _:
+            return path
 
 
 def grown(args: KubesprayClusterArgs) -> Journal:

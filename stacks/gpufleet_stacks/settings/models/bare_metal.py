@@ -17,6 +17,7 @@ from gpufleet.amd.device_plugin import (
 from gpufleet.bare_metal.kubespray.args import Role
 from gpufleet.bare_metal.kubespray.inventory import SITE_LABEL
 from gpufleet.nvidia.sharing import GPU
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.kubespray import (
     SSH_KEY,
     HostKey,
@@ -41,7 +42,6 @@ from gpufleet_stacks.settings.models.value_types import (
     Name,
     Size,
 )
-from gpufleet_stacks.settings.problems import Path
 
 
 class ContextKubeconfig(Model):

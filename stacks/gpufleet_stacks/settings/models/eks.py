@@ -9,12 +9,12 @@ from pydantic import Field
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
 from gpufleet.nvidia.device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION, DeviceListStrategy
 from gpufleet.nvidia.sharing import GPU
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.args.node_pools import gpus_of, node_pool_args
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.models.value_types import Folder, Model, Name, Switch, Version
-from gpufleet_stacks.settings.problems import Path
 
 
 class NvidiaPlugin(Model):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from pydantic import Field
 
 from gpufleet.arc.controller import ARC_VERSION
+from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
@@ -29,7 +30,6 @@ from gpufleet_stacks.settings.models.value_types import (
     Text,
     Version,
 )
-from gpufleet_stacks.settings.problems import Path
 
 
 class Pool(Protocol):

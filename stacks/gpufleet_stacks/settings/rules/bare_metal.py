@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 
 from gpufleet.amd.device_plugin import PARTITIONS_PER_GPU
-from gpufleet.problem import Problem
+from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings, NodePool
 from gpufleet_stacks.settings.models.settings import Runner
-from gpufleet_stacks.settings.problems import Path, listed
+from gpufleet_stacks.settings.problems import listed
 from gpufleet_stacks.settings.rules import machines as machine_rules
 
 

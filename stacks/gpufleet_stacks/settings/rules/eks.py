@@ -13,7 +13,7 @@ from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
 from gpufleet.aws.karpenter.versions import version_problems
 from gpufleet.nvidia.device_plugin import GPU_LABEL
 from gpufleet.nvidia.sharing import GPU, largest_request
-from gpufleet.problem import Problem
+from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args
 from gpufleet_stacks.settings.args.node_pools import node_pool_args, pools_with_gpus, selected_types, zones
@@ -21,7 +21,7 @@ from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import SmokeWorkload
 from gpufleet_stacks.settings.models.settings import Runner
-from gpufleet_stacks.settings.problems import Path, listed, near
+from gpufleet_stacks.settings.problems import listed, near
 from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room
 

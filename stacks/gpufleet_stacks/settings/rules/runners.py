@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, cast
 
 from gpufleet.arc import runner_releases
-from gpufleet.problem import Problem
+from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings.models.settings import Runner, Settings
-from gpufleet_stacks.settings.problems import Path, listed, near, plain_secret
+from gpufleet_stacks.settings.problems import listed, near, plain_secret
 from gpufleet_stacks.settings.secrets import is_secret
 
 Rule = Callable[[Settings], Iterator[Problem]]

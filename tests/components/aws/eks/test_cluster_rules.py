@@ -53,7 +53,7 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         ({"network": in_zones("eu-west-1a")}, "network.private_subnets: 1 zones; EKS takes no fewer than 2"),
         (
             {"network": in_zones("eu-west-1a", "eu-west-2a")},
-            "network.private_subnets['eu-west-2a']: 'eu-west-2a' is not of region 'eu-west-1'",
+            "network.private_subnets.eu-west-2a: 'eu-west-2a' is not of region 'eu-west-1'",
         ),
         ({"kubernetes_version": 1.33}, "kubernetes_version: 1.33; a minor version is allowed; write it as text"),
         ({"kubernetes_version": "1.33.1"}, "kubernetes_version: '1.33.1'; a minor version is allowed"),
@@ -67,7 +67,7 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         ({"addons": ADDONS | {"coredns": "v1.12.2"}}, "addons.coredns: 'v1.12.2'; an exact version"),
         (
             {"addons": ADDONS | {"kube-proxy": "v1.34.0-eksbuild.2"}},
-            "addons['kube-proxy']: v1.34.0-eksbuild.2 is newer",
+            "addons.kube-proxy: v1.34.0-eksbuild.2 is newer",
         ),
         (
             {"endpoint": ApiEndpoint(public=True)},
@@ -102,7 +102,7 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         ),
         (
             {"addons": ADDONS | {"kube-proxy": "v1.29.0-eksbuild.2"}},
-            "addons['kube-proxy']: v1.29.0-eksbuild.2 is more than 3 minors older",
+            "addons.kube-proxy: v1.29.0-eksbuild.2 is more than 3 minors older",
         ),
         ({"system_nodes": SystemNodes(min_size=1)}, "system_nodes.min_size: min 1; Karpenter's two replicas"),
         (

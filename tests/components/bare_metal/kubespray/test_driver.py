@@ -219,7 +219,7 @@ def test_a_change_that_cannot_be_is_refused_and_not_written_down(cluster: Runner
     cluster.args = before
     assert (ended.code, cluster.calls()) == (1, [])
     assert ended.err.splitlines() == [
-        "kubernetes version: 1.33.0 is older than 1.35.4, which runs; take 1.35.4 or newer"
+        "kubernetes: 1.33.0 is older than 1.35.4, which the cluster runs; use 1.35.4 or newer"
     ]
     assert json.loads((cluster.folder / "desired.json").read_text())["kubernetes"] == "1.35.4"
 
@@ -234,8 +234,8 @@ def test_what_a_live_cluster_cannot_change_is_refused_whichever_driver_made_it(c
         cluster.args = before
         assert (ended.code, cluster.calls()) == (1, [])
         assert ended.err.splitlines() == [
-            "variables.all.kube_pods_subnet: 10.96.0.0/16; the cluster was made with 10.233.64.0/18, and kubespray"
-            " cannot change it while the cluster lives; write 10.233.64.0/18 again, or make a new cluster"
+            "variables.all.kube_pods_subnet: 10.96.0.0/16 differs from 10.233.64.0/18, with which the cluster was"
+            " created; kubespray cannot change it in a live cluster; restore 10.233.64.0/18, or create a new cluster"
         ]
 
 

@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[KubesprayClusterArgs, str]] = {
     ),
     "a URL in place of a host": (changed(api_server="https://k8s.example"), "a host, or a host and a port"),
     "a port": (changed(api_server="k8s.example:70000"), "ports from 1 to 65535"),
-    "a group": (changed(variables={"kube-master": {"a": 1}}), "variables['kube-master']: is no group"),
+    "a group": (changed(variables={"kube-master": {"a": 1}}), "variables.kube-master: is no group"),
     "a name of a variable": (changed(variables={"all": {"a-b": 1}}), "no name of a variable"),
     "the fossil": (changed(variables={"all": {"nvidia_accelerator_enabled": True}}), "a driver of 2018"),
     "a variable that is secret and is not": (
@@ -200,20 +200,20 @@ CHANGES: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, str | None]
     "two etcd members less": (changed(nodes=FIVE), changed(nodes=FIVE[:3]), None),
     "two etcd members more": (changed(nodes=FIVE[:3]), changed(nodes=FIVE), None),
     "the first gone": (changed(nodes=FIVE), changed(nodes=FIVE[2:]), "n1 is the first of kube_control_plane"),
-    "another order": (changed(nodes=FIVE), changed(nodes=[FIVE[1], FIVE[0], *FIVE[2:]]), "have changed places"),
-    "a new one in front": (changed(nodes=FIVE[2:]), changed(nodes=FIVE), "stands before an old one"),
-    "etcd exchanged": (changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[4]]), "gains n5 and loses n3"),
+    "another order": (changed(nodes=FIVE), changed(nodes=[FIVE[1], FIVE[0], *FIVE[2:]]), "have another order"),
+    "a new one in front": (changed(nodes=FIVE[2:]), changed(nodes=FIVE), "precedes an existing one"),
+    "etcd exchanged": (changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[4]]), "gains n5 and loses n3 at once"),
     "a role gone": (
         DOCUMENT_000,
         with_node("control-austin-3", roles=("etcd", "worker")),
-        "the role control_plane is gone",
+        "no longer has the role control_plane",
     ),
     "a worker becomes etcd": (
         changed(nodes=[FIRST, *WORKERS]),
         changed(
             nodes=[FIRST, *(dataclasses.replace(each, roles=("worker", "etcd")) for each in WORKERS[:2]), WORKERS[2]]
         ),
-        "kubespray gives it to new nodes only",
+        "which kubespray gives to new nodes only",
     ),
     "a control plane works too": (
         DOCUMENT_000,
@@ -221,13 +221,13 @@ CHANGES: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, str | None]
         None,
     ),
     "one minor": (changed(kubernetes_version="1.34.3"), DOCUMENT_000, None),
-    "two minors": (changed(kubernetes_version="1.33.0"), DOCUMENT_000, "more than one minor after 1.33.0"),
+    "two minors": (changed(kubernetes_version="1.33.0"), DOCUMENT_000, "more than one minor version after 1.33.0"),
     "backwards": (DOCUMENT_000, changed(kubernetes_version="1.34.3"), "is older than 1.35.4"),
     "backwards by a patch": (DOCUMENT_000, changed(kubernetes_version="1.35.3"), "is older than 1.35.4"),
     "two minors of kubespray": (
         changed(kubespray=Kubespray(version="v2.29.1"), kubernetes_version="1.33.7"),
         changed(kubernetes_version="1.33.7"),
-        "kubespray.version: v2.31.0 is more than one minor",
+        "kubespray.version: v2.31.0 is more than one minor version",
     ),
 }
 

@@ -72,8 +72,8 @@ def test_one_minor_at_a_time_and_the_control_plane_first(cluster: Runner, tmp_pa
     ended = cluster.converge(kubernetes_version=THIRD)
     assert (ended.code, cluster.calls()) == (1, [])
     assert ended.err.splitlines() == [
-        f"kubernetes version: {THIRD} is more than one minor after {FIRST}, which runs; one at a time is allowed; go to"
-        " a 1.34 first"
+        f"kubernetes: {THIRD} is more than one minor version after {FIRST}, which the cluster runs; kubespray upgrades"
+        " one minor version at a time; upgrade to 1.34 first"
     ]
     for version in (SECOND, THIRD):
         ended = cluster.converge(kubernetes_version=version)
@@ -111,7 +111,7 @@ def test_killed_in_the_middle_the_next_run_ends_it(cluster: Runner, tmp_path: pa
     # What was begun has to be ended first: a part of the cluster is still of the oldest minor.
     ended = cluster.converge(kubernetes_version=THIRD)
     assert ended.code == 1
-    assert "more than one minor after 1.33.7" in ended.err
+    assert "more than one minor version after 1.33.7" in ended.err
     ended = cluster.converge(kubernetes_version=SECOND)
     assert ended.code == 0, ended.err
     assert cluster.playbooks() == [("upgrade-cluster.yml", ""), ("upgrade-cluster.yml", "")]

@@ -37,10 +37,10 @@ from gpufleet.bare_metal.kubespray.driver.steps import (
     Desired,
     Node,
     Step,
+    change_problems,
     committed,
     leaving,
     next_step,
-    refusals,
     removals,
     whole,
     with_role,
@@ -153,8 +153,8 @@ def converge(cluster: Cluster, payload: ConvergePayload) -> None:
     """Bring the cluster to the desired state, except for removals: deleting a node's resource removes the node."""
     desired = payload["desired"]
     with cluster.locked() as lock:
-        if refused := refusals(cluster.journal(), desired):
-            raise RunError("\n".join(refused))
+        if problems := change_problems(cluster.journal(), desired):
+            raise RunError("\n".join(map(str, problems)))
         stage(cluster, payload)
         brought_up(cluster, desired, lock)
     print(f"{len(desired['nodes'])} nodes, Kubernetes {desired['kubernetes']}")

@@ -9,13 +9,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
+from gpufleet.problem import Path, Problem
+
 CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
 
 GROUPS = {CONTROL_PLANE: "kube_control_plane", ETCD: "etcd", WORKER: "kube_node"}
 """kubespray's groups, by role; it makes `k8s_cluster` of them by itself (roles/dynamic_groups at v2.31.0)."""
 
 FIXED = ("ip", "access_ip", "etcd_member_name")
-"""Variables of a host that its certificates, its etcd member and its peers hold on to."""
+"""Variables of a host that its certificates, its etcd member and other nodes rely on."""
 
 
 DETACH_SECONDS = 120
@@ -86,7 +88,7 @@ class Journal(TypedDict):
     kubespray: str
     kubernetes: str
     immutable: NotRequired[dict[str, Any]]
-    """Values of `IMMUTABLE` that the cluster was made with; journals of older drivers lack them."""
+    """Values of `IMMUTABLE` with which the cluster was created; journals of older drivers lack them."""
 
 
 class Step(TypedDict):
@@ -129,29 +131,29 @@ def hosts(nodes: Mapping[str, Node]) -> dict[str, Any]:
 # -- what kubespray cannot do -----------------------------------------------------------------------------------------
 
 
-def refusals(journal: Journal, desired: Desired) -> list[str]:
-    """Changes that kubespray cannot make to this cluster, one line each. Empty for a new cluster."""
+def change_problems(journal: Journal, desired: Desired) -> list[Problem]:
+    """Return the changes that kubespray cannot make to the cluster, with paths in `desired`; none for a new cluster."""
     if not journal["members"]:
         return []
-    checks: tuple[Callable[[Journal, Desired], Iterator[str]], ...] = (
+    rules: tuple[Callable[[Journal, Desired], Iterator[Problem]], ...] = (
         *(_versions, _immutable, _firsts, _roles, _addresses, _etcd),
     )
-    return [line for check in checks for line in check(journal, desired)]
+    return [problem for rule in rules for problem in rule(journal, desired)]
 
 
-def _versions(journal: Journal, desired: Desired) -> Iterator[str]:
-    for what, before, after in (
-        ("kubernetes version", journal["kubernetes"], desired["kubernetes"]),
-        ("kubespray version", journal["kubespray"], desired["kubespray"]),
-    ):
+def _versions(journal: Journal, desired: Desired) -> Iterator[Problem]:
+    for key in ("kubernetes", "kubespray"):
+        before, after = journal[key], desired[key]
         (major, old, _), (next_major, new, _) = numbers(before), numbers(after)
         if numbers(after) < numbers(before):
-            yield f"{what}: {after} is older than {before}, which runs; take {before} or newer"
+            message = f"{after} is older than {before}, which the cluster runs; use {before} or newer"
+            yield Problem((key,), "older-version", message)
         elif next_major != major or new > old + 1:
-            yield (
-                f"{what}: {after} is more than one minor after {before}, which runs; one at a time is allowed; go to a"
-                f" {major}.{old + 1} first"
+            message = (
+                f"{after} is more than one minor version after {before}, which the cluster runs; kubespray upgrades one"
+                f" minor version at a time; upgrade to {major}.{old + 1} first"
             )
+            yield Problem((key,), "skipped-minor-version", message)
 
 
 def immutable(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -173,66 +175,74 @@ def _given(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, A
     }
 
 
-def _immutable(journal: Journal, desired: Desired) -> Iterator[str]:
+def _immutable(journal: Journal, desired: Desired) -> Iterator[Problem]:
     before, given = journal.get("immutable", {}), _given(desired["variables"])
     for name, value in immutable(desired["variables"]).items():
         # YAML may have a number as text.
         if str(before.get(name, value)) != str(value):
             group = given[name][0] if name in given else "all"
-            yield (
-                f"variables.{group}.{name}: {value}; the cluster was made with {before[name]}, and kubespray cannot"
-                f" change it while the cluster lives; write {before[name]} again, or make a new cluster"
+            message = (
+                f"{value} differs from {before[name]}, with which the cluster was created; kubespray cannot change it"
+                f" in a live cluster; restore {before[name]}, or create a new cluster"
             )
+            yield Problem(("variables", group, name), "immutable-variable", message)
 
 
-def _firsts(journal: Journal, desired: Desired) -> Iterator[str]:
+def _firsts(journal: Journal, desired: Desired) -> Iterator[Problem]:
     """docs/operations/nodes.md at v2.31.0: the first of either group stays, and new ones are appended."""
+    where: Path = ("nodes",)
     for role in (CONTROL_PLANE, ETCD):
         before, after = with_role(journal["members"], role), with_role(desired["nodes"], role)
         if before and before[0] not in desired["nodes"]:
-            yield f"nodes: {before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it; keep it in the list"
+            message = f"{before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it; keep it in the list"
+            yield Problem(where, "first-node-removed", message)
         elif [name for name in after if name in before] + [name for name in after if name not in before] != after:
-            yield f"nodes: a new node stands before an old one in {GROUPS[role]}; new ones come last; append it"
+            message = f"a new node precedes an existing one in {GROUPS[role]}; move it to the end of the list"
+            yield Problem(where, "node-not-appended", message)
         elif [name for name in before if name in after] != [name for name in after if name in before]:
-            yield f"nodes: the nodes of {GROUPS[role]} have changed places; their order is kept; put them back"
+            message = f"the nodes of {GROUPS[role]} have another order, which kubespray relies on; restore the order"
+            yield Problem(where, "node-order", message)
 
 
-def _roles(journal: Journal, desired: Desired) -> Iterator[str]:
+def _roles(journal: Journal, desired: Desired) -> Iterator[Problem]:
     for name, node in journal["members"].items():
         if name not in desired["nodes"]:
             continue
         wanted = desired["nodes"][name]["roles"]
         for role in node["roles"]:
             if role not in wanted:
-                yield (
-                    f"nodes.{name}: the role {role} is gone; kubespray takes no role from a node that stays; remove the"
-                    " node, then add it anew"
+                message = (
+                    f"no longer has the role {role}, which kubespray cannot take from a node; remove the node, then add"
+                    " it again"
                 )
+                yield Problem(("nodes", name), "role-removed", message)
         if ETCD in wanted and ETCD not in node["roles"]:
-            yield (
-                f"nodes.{name}: the role {ETCD} is new; kubespray gives it to new nodes only; remove the node, then add"
-                " it anew"
+            message = (
+                f"gains the role {ETCD}, which kubespray gives to new nodes only; remove the node, then add it again"
             )
+            yield Problem(("nodes", name), "etcd-role-added", message)
 
 
-def _addresses(journal: Journal, desired: Desired) -> Iterator[str]:
+def _addresses(journal: Journal, desired: Desired) -> Iterator[Problem]:
     for name, node in journal["members"].items():
         after = desired["nodes"].get(name, node)["variables"]
         for key in FIXED:
             if node["variables"].get(key) != after.get(key):
-                yield (
-                    f"nodes.{name}: {key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates"
-                    " and peers hold on to it; remove the node, then add it anew"
+                message = (
+                    f"{key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates and other nodes"
+                    " rely on it; remove the node, then add it again"
                 )
+                yield Problem(("nodes", name), "fixed-variable", message)
 
 
-def _etcd(journal: Journal, desired: Desired) -> Iterator[str]:
+def _etcd(journal: Journal, desired: Desired) -> Iterator[Problem]:
     before, after = set(with_role(journal["members"], ETCD)), set(with_role(desired["nodes"], ETCD))
     if before - after and after - before:
-        yield (
-            f"nodes: etcd gains {', '.join(sorted(after - before))} and loses {', '.join(sorted(before - after))};"
-            " one at a time is allowed; add two, then remove two"
+        message = (
+            f"etcd gains {', '.join(sorted(after - before))} and loses {', '.join(sorted(before - after))} at once; add"
+            " the new members first, then remove the old ones"
         )
+        yield Problem(("nodes",), "etcd-members-exchanged", message)
 
 
 # -- what comes next --------------------------------------------------------------------------------------------------
