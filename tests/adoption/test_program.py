@@ -56,7 +56,7 @@ def test_preview_has_their_resource_behind_the_scale_set(
 
 def test_capacity_and_labels(adopter: Environment, project: pathlib.Path) -> None:
     assert (
-        "all labels at their max fit at once: 4 of 8 GPUs"
+        "all labels at their max fit at the same time: 4 of 8 GPUs"
         in adopter.run("gpufleet", "capacity", "lab", cwd=project).out
     )
     assert f"| `{LABEL}` | 1 AMD MI300X |" in adopter.run("gpufleet", "labels", cwd=project).out

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpufleet_stacks.settings.daemon_requests import daemon_requests, unreckoned
+from gpufleet_stacks.settings.daemon_requests import addons_of_unknown_requests, daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_tools.capacity import stack_capacity as capacity
 from gpufleet_tools.plan import stack
@@ -84,8 +84,8 @@ def test_the_program_makes_no_others(project: MakeProject, discovery: bool) -> N
 
 def test_an_addon_that_is_not_known_is_said(project: MakeProject) -> None:
     _, settings = read(project, OTHER)
-    assert unreckoned(settings) == ["aws-efs-csi-driver"]
-    said = "what aws-efs-csi-driver may ask for on each node is not known, and not taken off\n"
+    assert addons_of_unknown_requests(settings) == ["aws-efs-csi-driver"]
+    said = "requests of aws-efs-csi-driver on each node are unknown and not subtracted\n"
     assert f"pool gpu: {said}" in capacity.text(capacity.capacity("aws", settings))
     known = settings.cluster.model_copy(update={"addons": {"vpc-cni": "v1.22.4-eksbuild.3"}})
     assert said not in capacity.text(capacity.capacity("aws", settings.model_copy(update={"cluster": known})))

@@ -1,6 +1,6 @@
-"""What the DaemonSets of a cluster on EKS ask for on each node of a pool: what jobs do not get.
+"""Requests of an EKS cluster's DaemonSets on each node of a pool, which jobs cannot use.
 
-Those of EKS's addons by the manifests that AWS publishes, that of NVIDIA's chart by the values that it is given.
+Requests of EKS addons come from the manifests that AWS publishes, requests of NVIDIA's chart from its values.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gpufleet_stacks.settings.models.taints import Toleration
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """One pod that a node has."""
+    """A DaemonSet's pod on a node."""
 
     cpu: str = "0"
-    """Cores that its containers ask for together."""
+    """Cores that its containers request in total."""
     memory: str = "0"
-    """Memory that they ask for together."""
+    """Memory that its containers request in total."""
 
 
 ADDONS: Mapping[str, Daemon | None] = {
     # Two containers with the same `resources`: charts/aws-vpc-cni/values.yaml and templates/daemonset.yaml of
     # aws/amazon-vpc-cni-k8s at v1.20.0, v1.22.4 and v1.23.0.
     "vpc-cni": Daemon(cpu="50m"),
-    # Its manifest is published nowhere but in clusters: last-applied-configuration at v1.28.1-minimal-eksbuild.1.
+    # Its manifest is published in clusters only: last-applied-configuration at v1.28.1-minimal-eksbuild.1.
     "kube-proxy": Daemon(cpu="100m"),
     # `resources: {}` at v0.1.20: hack/testdata/expected_eks_pod_identity_agent_default_helm_template.yaml of
     # aws/eks-pod-identity-agent.
@@ -41,24 +41,23 @@ ADDONS: Mapping[str, Daemon | None] = {
     "metrics-server": None,
     "snapshot-controller": None,
 }
-"""What EKS's addons run on every node, whatever its taints; None for those that are Deployments."""
+"""Pod that each EKS addon runs on every node, whatever its taints; None for addons that are Deployments."""
 
 DEVICE_PLUGIN = Daemon()
 """`resources: {}` in deployments/helm/nvidia-device-plugin/values.yaml of NVIDIA/k8s-device-plugin at v0.20.0, for GPU
 feature discovery too."""
 
 NODE_FEATURE_DISCOVERY = Daemon(cpu="5m", memory="64Mi")
-"""The worker, by values.yaml of node-feature-discovery 0.19.0, which that chart is delivered with."""
+"""The worker, by values.yaml of node-feature-discovery 0.19.0, which that chart contains."""
 
 
 def daemon_requests(settings: EksSettings, pool: str) -> dict[str, Decimal]:
-    """What all of them ask for on a node of the pool: cores, bytes, and places for pods."""
+    """Return the total requests on a node of the pool: cores, bytes, and the number of pods."""
     return _sum(list(_daemons(settings, pool)))
 
 
 def addon_requests(addons: Iterable[str]) -> dict[str, Decimal]:
-    """What the addons' DaemonSets ask for on every node, one of Karpenter's or none: cores, bytes, and places for
-    pods."""
+    """Return the requests of the addons' DaemonSets on every node: cores, bytes, and the number of pods."""
     return _sum([daemon for addon in addons if (daemon := ADDONS.get(addon))])
 
 
@@ -70,8 +69,8 @@ def _sum(found: Sequence[Daemon]) -> dict[str, Decimal]:
     }
 
 
-def unreckoned(settings: EksSettings) -> list[str]:
-    """Addons of which it is not known what they run on each node, sorted."""
+def addons_of_unknown_requests(settings: EksSettings) -> list[str]:
+    """Return the addons whose requests on each node are unknown, sorted."""
     return sorted(settings.cluster.addons.keys() - ADDONS.keys())
 
 
@@ -90,8 +89,8 @@ def _daemons(settings: EksSettings, pool: str) -> Iterator[Daemon]:
 
 
 def _discovered(settings: EksSettings, pool: str, with_gpus: list[str]) -> bool:
-    """Whether node feature discovery runs on the pool's nodes: it tolerates the taints of those with GPUs, and no
-    others."""
+    """Return whether node feature discovery runs on the pool's nodes. It tolerates only the taints of pools with
+    GPUs."""
     pools = settings.cluster.node_pools
     known = {(taint.key, taint.effect) for name in with_gpus for taint in pools[name].taints}
     tolerations = [

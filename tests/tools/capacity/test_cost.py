@@ -61,16 +61,16 @@ def test_cost_is_nodes_times_their_price(
     pools: dict[str, tuple[int, str]],
     project: MakeProject,
 ) -> None:
-    def reckoned(wanted: dict[str, tuple[int, str]]) -> dict[str, tuple[float, dict[str, int]]]:
+    def expected(wanted: dict[str, tuple[int, str]]) -> dict[str, tuple[float, dict[str, int]]]:
         named = {key: (number, f"{family}.2xlarge") for key, (number, family) in wanted.items()}
         return {key: (round(n * TABLE[name], 6), {name: n} if n else {}) for key, (n, name) in named.items()}
 
     found = cost(project, *edits)
-    assert {pool.pool: (pool.cost_per_hour, pool.nodes) for pool in found.pools} == reckoned(pools)
-    assert {each.label: (each.cost_per_hour, each.nodes) for pool in found.pools for each in pool.labels} == reckoned(
+    assert {pool.pool: (pool.cost_per_hour, pool.nodes) for pool in found.pools} == expected(pools)
+    assert {each.label: (each.cost_per_hour, each.nodes) for pool in found.pools for each in pool.labels} == expected(
         labels
     )
-    assert found.cost_per_hour == round(sum(dollars for dollars, _ in reckoned(pools).values()), 6)
+    assert found.cost_per_hour == round(sum(dollars for dollars, _ in expected(pools).values()), 6)
     assert all(pool.cheapest and not pool.waiting for pool in found.pools)
 
 
@@ -90,7 +90,7 @@ def test_a_type_without_a_price_has_no_cost(project: MakeProject, monkeypatch: p
     cpu, gpu = found.pools
     assert (cpu.cost_per_hour, gpu.cost_per_hour, found.cost_per_hour) == (1.92, None, None)
     assert (gpu.labels[0].cost_per_hour, gpu.labels[0].jobs, gpu.cheapest) == (None, 40, False)
-    assert "  pool gpu: unknown\n  all of it: unknown\n" in capacity_cost.text(found)
+    assert "  pool gpu: unknown\n  total: unknown\n" in capacity_cost.text(found)
 
 
 def test_nothing_is_said_of_machines_that_somebody_owns(project: MakeProject) -> None:
@@ -103,13 +103,13 @@ def test_the_command_says_it(project: MakeProject, gpufleet: Gpufleet) -> None:
     root = project({"aws": AWS.replace("max: 40}", "max: 41}"), "mi300": MI300})
     said = gpufleet("-C", root, "capacity", "aws").out
     assert said.endswith(
-        f"\ncost per hour at max, on the cheapest nodes that hold the jobs ({instance_prices.basis()}, spot not"
-        " reckoned):\n"
+        f"\ncost per hour at max, on the cheapest nodes that hold the jobs ({instance_prices.basis()}; spot is"
+        " usually lower):\n"
         "  linux-cpu-4, 10 jobs: 1.92 USD for 5 m6i.2xlarge\n"
         "  pool cpu: 1.92 USD for 5 m6i.2xlarge\n"
         "  linux-nvidia-gpu, 40 jobs: 3.01 USD for 4 g4dn.2xlarge\n"
-        "  pool gpu: 3.01 USD for 4 g4dn.2xlarge; beyond its limits, 1 job waiting\n"
-        "  all of it: 4.93 USD\n"
+        "  pool gpu: 3.01 USD for 4 g4dn.2xlarge; 1 job waiting, beyond the limits\n"
+        "  total: 4.93 USD\n"
     )
     assert json.loads(gpufleet("-C", root, "capacity", "aws", "--format", "json").out)["cost"]["costPerHour"] == 4.928
     assert "cost" not in gpufleet("-C", root, "capacity", "mi300").out

@@ -1,4 +1,4 @@
-"""What pools hold whose nodes Karpenter buys, from stack files to the table."""
+"""Capacity of pools whose nodes Karpenter provisions, from stack files to the table."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from gpufleet_tools.plan import stack
 from tests.conftest import Gpufleet, MakeProject
 from tests.tools.diff.pull_requests import AWS, Edit
 
-Reckon = Callable[..., tuple[ElasticPoolCapacity, EksSettings]]
+CapacityOf = Callable[..., tuple[ElasticPoolCapacity, EksSettings]]
 
 GPU_LIMITS, CPU_LIMITS = "limits: {cpu: 80, gpus: 4}", "limits: {cpu: 64}"
 LARGE = ("", "sizes: [2xlarge]", "sizes: [2xlarge, 8xlarge]")
 
 
 @pytest.fixture
-def reckon(project: MakeProject) -> Reckon:
-    """The capacity of one pool after edits, and the settings it is reckoned from."""
+def capacity_of(project: MakeProject) -> CapacityOf:
+    """The capacity of one pool after edits, and the settings."""
 
     root = project({"aws": AWS})
 
-    def reckon(pool: str, *edits: Edit, overcommit: bool = False) -> tuple[ElasticPoolCapacity, EksSettings]:
+    def capacity_of(pool: str, *edits: Edit, overcommit: bool = False) -> tuple[ElasticPoolCapacity, EksSettings]:
         text = AWS
         for _, before, after in edits:
             assert before in text
@@ -52,11 +52,11 @@ def reckon(project: MakeProject) -> Reckon:
         assert isinstance(chosen, ElasticPoolCapacity)
         return chosen, read
 
-    return reckon
+    return capacity_of
 
 
-def test_types_that_are_alike_hold_what_the_limits_admit(reckon: Reckon) -> None:
-    gpu, _ = reckon("gpu")
+def test_types_that_are_alike_hold_what_the_limits_admit(capacity_of: CapacityOf) -> None:
+    gpu, _ = capacity_of("gpu")
     (label,) = gpu.labels
     assert gpu.types == ["g4dn.2xlarge", "g5.2xlarge"]
     assert (label.guaranteed, label.guaranteed_exactly, label.burst, gpu.fits, gpu.whichever) == (
@@ -66,24 +66,24 @@ def test_types_that_are_alike_hold_what_the_limits_admit(reckon: Reckon) -> None
         "yes",
         True,
     )
-    assert (label.shares["GPU"], label.kept_out_by, gpu.excess) == (0.1, [], None)
+    assert (label.shares["GPU"], label.limited_by, gpu.excess) == (0.1, [], None)
 
 
-def test_a_large_node_for_few_jobs_uses_the_limits_up(reckon: Reckon) -> None:
+def test_a_large_node_for_few_jobs_uses_the_limits_up(capacity_of: CapacityOf) -> None:
     """Of 80 cores two nodes of 32 leave 16: two of 8."""
-    gpu, _ = reckon("gpu", LARGE)
+    gpu, _ = capacity_of("gpu", LARGE)
     (label,) = gpu.labels
     assert (label.guaranteed, label.burst, gpu.fits, gpu.whichever) == (40, 40, "yes", True)
-    tighter, _ = reckon("gpu", LARGE, ("", GPU_LIMITS, "limits: {cpu: 39, gpus: 4}"))
+    tighter, _ = capacity_of("gpu", LARGE, ("", GPU_LIMITS, "limits: {cpu: 39, gpus: 4}"))
     (label,) = tighter.labels
     assert (label.guaranteed, label.burst, tighter.fits) == (10, 40, "yes")
     assert not tighter.whichever
 
 
-def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(reckon: Reckon) -> None:
-    """The same by trying every sequence of purchases, from the figures that Karpenter reckons with."""
+def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(capacity_of: CapacityOf) -> None:
+    """The same by trying every sequence of purchases, with Karpenter's figures."""
     edits = (("", "sizes: [2xlarge]", "sizes: [2xlarge, 4xlarge, 8xlarge]"), ("", "cpu: 500m", "cpu: 3"))
-    gpu, read = reckon("gpu", *edits, ("", GPU_LIMITS, "limits: {cpu: 50, memory: 200Gi, gpus: 4}"))
+    gpu, read = capacity_of("gpu", *edits, ("", GPU_LIMITS, "limits: {cpu: 50, memory: 200Gi, gpus: 4}"))
     args = node_pool_args("gpu", read.cluster)
     types = [instance_types()[name] for name in gpu.types]
     limits = {"cpu": Decimal(50), "memory": Decimal(200 * 1024**3), "nvidia.com/gpu": Decimal(40)}
@@ -111,15 +111,15 @@ def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(reckon: Reckon)
     assert label.guaranteed < label.burst < label.max
 
 
-def test_limits_below_the_maxima_are_said(reckon: Reckon) -> None:
+def test_limits_below_the_maxima_are_said(capacity_of: CapacityOf) -> None:
     edit = ("", GPU_LIMITS, "limits: {cpu: 80, gpus: 3}")
-    gpu, _ = reckon("gpu", edit)
+    gpu, _ = capacity_of("gpu", edit)
     assert gpu.fits == "no"
     assert gpu.excess == (
-        "all labels at their max do not fit within its limits (80 cores, 3 GPUs), whatever is bought: some jobs queue"
-        " while their label still has room; lower a max, raise a limit, or write 'overcommit: allowed'"
+        "all labels at their max do not fit within its limits (80 cores, 3 GPUs) on any instance type: some jobs"
+        " queue although their label is below its max; lower a max, raise a limit, or write 'overcommit: allowed'"
     )
-    assert reckon("gpu", edit, overcommit=True)[0].excess is None
+    assert capacity_of("gpu", edit, overcommit=True)[0].excess is None
 
 
 NEWER = ("", "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro", "families: [g99], gpuCounts: [1, 4]")
@@ -136,37 +136,37 @@ NEWER = ("", "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro", "famil
     ],
 )
 def test_types_that_are_newer_than_the_table_are_refused_for_their_limits_only(
-    reckon: Reckon, limits: str, fits: str
+    capacity_of: CapacityOf, limits: str, fits: str
 ) -> None:
     """Forty jobs of a tenth of a GPU, half a core and 2Gi."""
-    gpu, read = reckon("gpu", NEWER, ("", GPU_LIMITS, limits))
+    gpu, read = capacity_of("gpu", NEWER, ("", GPU_LIMITS, limits))
     assert gpu.fits == fits
     assert ("gpu" in capacity.excesses(read)) is (fits == "no")
 
 
-def test_smoke_pods_are_in_the_way(reckon: Reckon) -> None:
+def test_smoke_pods_are_in_the_way(capacity_of: CapacityOf) -> None:
     smoke = "    smokeWorkload: {pool: gpu, image: example.test/smoke:v1}\n  gpu-runners:projects:\n"
-    gpu, _ = reckon("gpu", ("", "  gpu-runners:projects:\n", smoke))
+    gpu, _ = capacity_of("gpu", ("", "  gpu-runners:projects:\n", smoke))
     (label,) = gpu.labels
     assert (label.guaranteed, label.burst, gpu.fits) == (38, 40, "no")
 
 
-def test_a_node_selector_chooses_the_type(reckon: Reckon) -> None:
+def test_a_node_selector_chooses_the_type(capacity_of: CapacityOf) -> None:
     selected = ("", "pool: gpu\n", "pool: gpu\n      nodeSelector: {node.kubernetes.io/instance-type: g5.2xlarge}\n")
     smaller = ("", GPU_LIMITS, "limits: {cpu: 80, memory: 40Gi, gpus: 4}")
-    assert reckon("gpu", selected, smaller)[0].labels[0].burst == 10
+    assert capacity_of("gpu", selected, smaller)[0].labels[0].burst == 10
     nowhere = (selected[0], selected[1], selected[2].replace("g5.2", "p5.48"))
     with pytest.raises(InvalidSettings, match=r"profiles.nvidia.nodeSelector: no instance type"):
-        reckon("gpu", nowhere)
+        capacity_of("gpu", nowhere)
 
 
-def test_small_jobs_keep_large_ones_out(reckon: Reckon) -> None:
+def test_small_jobs_can_leave_no_room_for_large_ones(capacity_of: CapacityOf) -> None:
     other = "    linux-cpu-7: {project: example, profile: cpu, gpus: 0, cpu: 7, memory: 6Gi, max: 2}\n"
-    cpu, _ = reckon("cpu", ("", "  gpu-runners:runners:\n", f"  gpu-runners:runners:\n{other}"))
+    cpu, _ = capacity_of("cpu", ("", "  gpu-runners:runners:\n", f"  gpu-runners:runners:\n{other}"))
     small, large = cpu.labels
     assert (large.label, large.guaranteed, large.burst) == ("linux-cpu-7", 0, 2)
-    assert [(each.label, each.jobs) for each in large.kept_out_by] == [("linux-cpu-4", 8)]
-    assert (small.guaranteed, small.kept_out_by) == (10, [])
+    assert [(each.label, each.jobs) for each in large.limited_by] == [("linux-cpu-4", 8)]
+    assert (small.guaranteed, small.limited_by) == (10, [])
 
 
 COUNTS = st.fixed_dictionaries(
@@ -183,9 +183,9 @@ COUNTS = st.fixed_dictionaries(
 
 
 @pytest.fixture
-def one_type(reckon: Reckon) -> EksSettings:
+def one_type(capacity_of: CapacityOf) -> EksSettings:
     """The settings with a single type of GPU node: g5.2xlarge, with a GPU and eight cores."""
-    return reckon("gpu", ("", "families: [g4dn, g5]", "families: [g5]"))[1]
+    return capacity_of("gpu", ("", "families: [g4dn, g5]", "families: [g5]"))[1]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -233,9 +233,9 @@ def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
     pools, _, cost = ended.out.partition("\n\n")[2].partition("\n\n")
     assert cost.startswith("cost per hour at max")
     assert pools.splitlines() == [
-        "pool cpu: all labels at their max fit at once within its limits (64 cores)",
-        "pool gpu: all labels at their max fit at once within its limits (80 cores, 4 GPUs), whichever of its 2"
-        " instance types are bought",
+        "pool cpu: all labels at their max fit at the same time within its limits (64 cores)",
+        "pool gpu: all labels at their max fit at the same time within its limits (80 cores, 4 GPUs), on any of"
+        " its 2 instance types",
     ]
 
 
@@ -248,13 +248,13 @@ def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
     assert set(read["pools"][1]) == set(ElasticPoolCapacity.model_json_schema()["properties"])
 
 
-def test_a_pool_of_hundreds_of_types(reckon: Reckon) -> None:
+def test_a_pool_of_hundreds_of_types(capacity_of: CapacityOf) -> None:
     more = "".join(
         f"    cpu-{n}: {{project: example, profile: cpu, gpus: 0, cpu: {n}, memory: {2 * n}Gi, max: 30}}\n"
         for n in (1, 2, 5)
     )
     wide = "instances: {categories: [c, m, r], cpus: [4, 8, 16, 32], hypervisor: nitro}"
-    _, read = reckon(
+    _, read = capacity_of(
         "cpu",
         ("", "instances: {families: [m6i], cpus: [8], hypervisor: nitro}", wide),
         ("", CPU_LIMITS, "limits: {cpu: 1000}"),

@@ -34,30 +34,30 @@ def runner(label: str, gpus: int, most: int, cpu: str = "8", memory: str = "64Gi
 def pool(project: MakeProject) -> Any:
     """The capacity of the pool with these runners."""
 
-    def reckon(*runners: str, overcommit: bool = False) -> PoolCapacity:
+    def capacity_of(*runners: str, overcommit: bool = False) -> PoolCapacity:
         root = project({"lab": fleet(*runners)})
         declared = ["mi300x"] if overcommit else []
         (found,) = capacity.capacity("lab", stack.read(root, "lab").settings, declared).pools
         return found
 
-    return reckon
+    return capacity_of
 
 
 def test_a_label_alone_has_the_whole_pool(pool: Any) -> None:
     found = pool(runner("two", 2, 20))
     (two,) = found.labels
-    assert (found.nodes, found.gpus, found.asked, found.fits) == (3, 24, 40, "no")
-    assert (two.max, two.guaranteed, two.burst, two.kept_out_by) == (20, 12, 12, [])
+    assert (found.nodes, found.gpus, found.requested, found.fits) == (3, 24, 40, "no")
+    assert (two.max, two.guaranteed, two.burst, two.limited_by) == (20, 12, 12, [])
     assert two.shares == {"GPU": 0.25, "CPU": 0.0417, "memory": 0.0312, "pods": 0.0091}
 
 
-def test_whole_nodes_are_kept_out_by_one_small_job_each(pool: Any) -> None:
+def test_whole_nodes_are_limited_by_one_small_job_each(pool: Any) -> None:
     found = pool(runner("whole", 8, 2), runner("one", 1, 7))
     one, whole = found.labels
     assert found.fits == "yes"
     assert (one.guaranteed, one.burst) == (7, 7)
     assert (whole.guaranteed, whole.burst) == (0, 2)
-    assert [(each.label, each.jobs) for each in whole.kept_out_by] == [("one", 3)]
+    assert [(each.label, each.jobs) for each in whole.limited_by] == [("one", 3)]
 
 
 def test_a_node_selector_leaves_only_some_nodes(pool: Any) -> None:
@@ -72,16 +72,16 @@ def test_cores_run_out_before_gpus(pool: Any) -> None:
     found = pool(runner("gpu", 1, 24, cpu="24"), runner("build", 0, 3, cpu="180"))
     build, gpu = found.labels
     assert (gpu.guaranteed, gpu.burst, found.fits) == (0, 24, "no")
-    assert [(each.label, each.jobs) for each in gpu.kept_out_by] == [("build", 3)]
+    assert [(each.label, each.jobs) for each in gpu.limited_by] == [("build", 3)]
     assert build.shares["CPU"] == 0.9375
-    assert found.asked == found.gpus
+    assert found.requested == found.gpus
 
 
 def test_what_is_not_enough_is_said_and_can_be_declared(pool: Any) -> None:
     found = pool(runner("two", 2, 20))
     assert found.excess == (
-        "all labels at their max ask for 40 GPUs of 24: some jobs queue while their label still has room; lower a max,"
-        " add nodes, or write 'overcommit: allowed'"
+        "all labels at their max request 40 of 24 GPUs: some jobs queue although their label is below its max; lower"
+        " a max, add nodes, or write 'overcommit: allowed'"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_declared_pool_has_no_excess(pool: Any) -> None:
 def test_gpus_that_are_there_and_do_not_help(pool: Any) -> None:
     found = pool(runner("gpu", 1, 24, cpu="24"), runner("build", 0, 1, cpu="180"))
     assert found.excess is not None
-    assert found.excess.startswith("all labels at their max do not fit on its 3 nodes, though their 24 GPUs are there")
+    assert found.excess.startswith("all labels at their max do not fit on its 3 nodes, although it has their 24 GPUs")
 
 
 @pytest.mark.parametrize(("cpu", "burst"), [("64", 9), ("64000m", 9), ("64000.5m", 6)])
@@ -107,12 +107,12 @@ def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", root, "capacity", "lab")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
-        "runs-on  pool    GPUs  max  guaranteed  burst  of a node                     kept out by",
+        "runs-on  pool    GPUs  max  guaranteed  burst  share of a node               limited by",
         "one      mi300x     1    7           7      7  GPU 12%, CPU 4%, memory 3%    none",
         "whole    mi300x     8    2           0      2  GPU 100%, CPU 50%, memory 3%  3 of one",
         "",
-        "pool mi300x: all labels at their max fit at once: 23 of 24 GPUs",
-        "pool mi300x: 3 jobs of one, spread over its nodes, leave no room for any of whole",
+        "pool mi300x: all labels at their max fit at the same time: 23 of 24 GPUs",
+        "pool mi300x: 3 jobs of one, spread over its nodes, can leave no room for whole",
     ]
 
 
@@ -121,20 +121,20 @@ def test_json_is_the_capacity(project: MakeProject, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", root, "capacity", "lab", "--format", "json")
     read = json.loads(ended.out)
     assert ended.code == 1
-    assert read["pools"][0]["labels"][0]["keptOutBy"] == []
+    assert read["pools"][0]["labels"][0]["limitedBy"] == []
     assert set(read["pools"][0]) == set(PoolCapacity.model_json_schema()["properties"])
 
 
-@pytest.mark.parametrize(("setting", "code", "said"), [("refused", 1, "all labels"), ("allowed", 0, "declared: all")])
-def test_a_pool_that_is_sold_more_than_once(
-    project: MakeProject, gpufleet: Gpufleet, setting: str, code: int, said: str
-) -> None:
+@pytest.mark.parametrize(
+    ("setting", "code", "message"), [("refused", 1, "all labels"), ("allowed", 0, "overcommit allowed: all labels")]
+)
+def test_an_overcommitted_pool(project: MakeProject, gpufleet: Gpufleet, setting: str, code: int, message: str) -> None:
     text = fleet(runner("two", 2, 20)).replace("      mi300x:\n", f"      mi300x:\n        overcommit: {setting}\n")
     root = project({"lab": text})
     ended = gpufleet("-C", root, "capacity", "lab")
-    assert (ended.code, f"pool mi300x: {said}" in ended.out) == (code, True)
+    assert (ended.code, f"pool mi300x: {message}" in ended.out) == (code, True)
     checked = gpufleet("-C", root, "check", "lab")
-    assert (checked.code, "error: all labels at their max ask for 40 GPUs of 24" in checked.out) == (code, code == 1)
+    assert (checked.code, "error: all labels at their max request 40 of 24 GPUs" in checked.out) == (code, code == 1)
 
 
 def test_all_stacks_when_none_is_named(project: MakeProject, gpufleet: Gpufleet) -> None:

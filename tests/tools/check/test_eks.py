@@ -310,7 +310,7 @@ def test_more_than_fits_within_limits_is_refused_until_it_is_declared(
 ) -> None:
     found = reported(tmp_path, tainted, pool(limits=limits), runner(**runners))
     message = found.pop(("overcommitted", "error", GPU))
-    assert message.startswith(f"all labels at their max do not fit within its limits ({said}), whatever is bought")
+    assert message.startswith(f"all labels at their max do not fit within its limits ({said}) on any instance type")
     assert message.endswith("lower a max, raise a limit, or write 'overcommit: allowed'")
     declared = reported(tmp_path, tainted, pool(limits=limits, overcommit="allowed"), runner(**runners))
     assert declared == found

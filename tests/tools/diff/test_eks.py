@@ -22,7 +22,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             "accelerator NVIDIA T4 or NVIDIA A10G, shared by 10 → NVIDIA A10G, shared by 10;"
             " cost per hour at max 3.01 USD → 4.85 USD |",
             "- cost per hour at max 4.93 USD → 6.77 USD (us-east-1 on-demand list price of ",
-            ", spot not reckoned)",
+            "; spot is usually lower)",
         ),
     ),
     "change-time-slicing-replicas": PullRequest(
@@ -139,7 +139,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in aws",
         users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 1 job waiting",
         resources="1 updated",
-        says=("at most 40 → 41", "do not fit within its limits (80 cores, 4 GPUs), whatever is bought"),
+        says=("at most 40 → 41", "do not fit within its limits (80 cores, 4 GPUs) on any instance type"),
     ),
     "change-the-vpcs-addresses": PullRequest(
         edits=((FILE, "{kind: own, zones", "{kind: own, cidr: 10.1.0.0/16, zones"),),

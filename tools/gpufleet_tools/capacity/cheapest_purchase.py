@@ -1,4 +1,4 @@
-"""What the nodes cost on which jobs run that are bought when jobs wait: plain arithmetic over whole numbers."""
+"""Cheapest nodes that hold given jobs, in whole numbers."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from gpufleet_tools.capacity.packing import (
 
 @dataclass(frozen=True)
 class Purchase:
-    """Nodes that are bought."""
+    """Nodes and their price."""
 
     price: int
-    """What they cost an hour, all together, in the unit of the prices that are given."""
+    """Total price per hour, in the unit of the given prices."""
     nodes: Mapping[str, int]
-    """How many of each type, by name."""
+    """Number of nodes, by instance type."""
     waiting: int
-    """Jobs for which the limits admit no further node."""
+    """Jobs that wait, because the limits admit no further node."""
     exact: bool
-    """Whether nothing cheaper holds the jobs."""
+    """Whether no cheaper nodes hold the jobs."""
 
 
 def cheapest(
     demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts, prices: Mapping[str, int]
 ) -> Purchase | None:
-    """The cheapest nodes that hold all demands at their most at once, within limits. Where no nodes do, or finding the
-    cheapest takes too long: the cheapest for each job in turn, largest jobs first.
+    """Return the cheapest nodes that hold all demands at their maximum at the same time, within limits. If no nodes do,
+    or the search takes too long, choose the cheapest node for each job in turn, largest jobs first.
 
-    Only types with a price are bought. None where none of those holds a job of some demand: there is no telling.
+    Only types with a price are used. None if, for some demand, none of those holds a job.
     """
     priced = [offer for offer in offers if offer.name in prices]
     wanted = [demand for demand in demands if demand.most]
@@ -56,7 +56,7 @@ def cheapest(
 
 
 def _held(demand: Demand, offer: Offer) -> int:
-    """Jobs of that demand that one node of that type holds."""
+    """Return the number of jobs of a demand that one node of a type holds."""
     return slots(offer.amounts, demand.asks) if offer.name in demand.shapes else 0
 
 
@@ -65,7 +65,7 @@ def _held(demand: Demand, offer: Offer) -> int:
 
 @dataclass(frozen=True)
 class _Move:
-    """One more node, filled with jobs."""
+    """A further node with its jobs."""
 
     name: str
     jobs: Amounts
@@ -76,10 +76,10 @@ class _Move:
 def _searched(
     demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts, prices: Mapping[str, int], spent: Budget
 ) -> Purchase | None:
-    """None where no purchase within the limits holds all. Raises TooManyCombinations."""
+    """Return the cheapest nodes; None if no nodes within the limits hold all jobs. Raises TooManyCombinations."""
     moves = list(_moves(demands, offers, prices, spent))
     start = (tuple(demand.most for demand in demands), tuple(0 for _ in limits))
-    # A state: what it will cost at least, what it has cost, a number to tell states apart, jobs left, limits used.
+    # A state: lower bound of the final price, price so far, number of the state, remaining jobs, used limits.
     heap = [(_at_least(start[0], moves), 0, 0, *start)]
     bought: dict[int, tuple[int, str]] = {}
     seen = set()
@@ -107,7 +107,7 @@ def _searched(
 def _moves(
     demands: Sequence[Demand], offers: Sequence[Offer], prices: Mapping[str, int], spent: Budget
 ) -> Iterator[_Move]:
-    """Nodes with jobs on them of which no other has as many of each at no higher cost and price."""
+    """Yield nodes with jobs, without those that another node dominates: as many jobs at no higher cost and price."""
     found: dict[Amounts, str] = {}
     for offer in offers:
         for way in ways(NodeShape(offer.name, offer.amounts, 1), demands, spent):
@@ -119,7 +119,7 @@ def _moves(
 
 
 def _at_least(left: Amounts, moves: Sequence[_Move]) -> int:
-    """What those jobs cost at least: those of one demand alone, at the best rate of all nodes."""
+    """Return a lower bound of the jobs' price: the jobs of one demand alone, at the best rate of all nodes."""
     return max(
         min((-(-jobs * move.price // move.jobs[index]) for move in moves if move.jobs[index]), default=0)
         for index, jobs in enumerate(left)
@@ -138,7 +138,7 @@ def _names(number: int, bought: Mapping[int, tuple[int, str]]) -> Iterator[str]:
 def _in_turn(
     demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts, prices: Mapping[str, int]
 ) -> Purchase:
-    """Each demand on the nodes that are there, then on the type that is cheapest for a job of it."""
+    """Place each demand on existing nodes first, then on nodes of the type with the lowest price per job."""
     largest = [max(amounts) or 1 for amounts in zip(*(offer.amounts for offer in offers), strict=True)]
     nodes: list[tuple[Offer, Amounts]] = []
     used: Amounts = tuple(0 for _ in limits)
@@ -168,7 +168,7 @@ def _size(demand: Demand, largest: Sequence[int]) -> float:
 
 
 def _placed(demand: Demand, offer: Offer, free: Amounts, left: int) -> tuple[int, Amounts]:
-    """How many jobs a node takes, and what is free beside them."""
+    """Return the number of jobs placed on a node, and its remaining free resources."""
     jobs = min(left, slots(free, demand.asks)) if offer.name in demand.shapes else 0
     return jobs, tuple(have - jobs * ask for have, ask in zip(free, demand.asks, strict=True))
 
@@ -178,5 +178,5 @@ def _within(limits: Amounts, used: Amounts, cost: Amounts) -> bool:
 
 
 def _rate(offer: Offer, demand: Demand, left: int, prices: Mapping[str, int]) -> tuple[float, int]:
-    """Price of a job on a new node; where two are alike, the cheaper node."""
+    """Return the price per job on a new node, then the price of the node."""
     return prices[offer.name] / min(left, _held(demand, offer)), prices[offer.name]

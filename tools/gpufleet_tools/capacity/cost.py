@@ -1,6 +1,7 @@
-"""What a stack costs an hour when its labels run as many jobs as they may: of pools whose nodes are bought, at list
-prices. Machines that somebody owns have no price here, and the control plane, system nodes, disks and traffic are not
-reckoned."""
+"""Cost per hour of a stack whose labels run their maximum number of jobs: nodes of Karpenter's pools, at list prices.
+
+Existing machines, the control plane, system nodes, disks and traffic are not included.
+"""
 
 from __future__ import annotations
 
@@ -19,63 +20,64 @@ from gpufleet_tools.terminal import UNBOUNDED, folded
 
 
 class LabelCost(Documented):
-    """What jobs cost an hour when nothing else runs on their pool."""
+    """Cost per hour of a label when nothing else runs on its pool."""
 
     label: str
-    """What `runs-on` says."""
+    """Value of `runs-on`."""
     jobs: int
-    """Jobs that run: its max, or as many as the pool's limits admit."""
+    """Jobs that run: the label's max, or as many as the pool's limits admit."""
     cost_per_hour: float | None
-    """US dollars for the nodes; None where no type that holds a job has a price."""
+    """US dollars for the nodes; None if no instance type that holds a job has a price."""
     nodes: dict[str, int]
-    """What is bought for that, by instance type."""
+    """Number of nodes, by instance type."""
     cheapest: bool
-    """Whether nothing cheaper holds them; else the cheapest is taken for each job in turn, since trying all takes too
-    long or the limits admit fewer jobs than its max."""
+    """Whether no cheaper nodes hold the jobs. If False, the cheapest node was chosen for each job in turn, because a
+    full search takes too long or the limits admit fewer jobs than the max."""
 
 
 class PoolCost(Documented):
-    """What a pool costs an hour when all its labels run their max, and with it what else keeps nodes there."""
+    """Cost per hour of a pool when all its labels run their max, with the pool's other pods."""
 
     pool: str
     """Name of the pool."""
     cost_per_hour: float | None
-    """US dollars for the nodes; None where no type that holds a job of some label has a price."""
+    """US dollars for the nodes; None if, for some label, no instance type that holds a job has a price."""
     nodes: dict[str, int]
-    """What is bought for that, by instance type."""
+    """Number of nodes, by instance type."""
     waiting: int
-    """Jobs that wait because the pool's limits admit no more nodes."""
+    """Jobs that wait, because the pool's limits admit no more nodes."""
     cheapest: bool
-    """Whether nothing cheaper holds them; else the cheapest is taken for each job in turn, largest jobs first."""
+    """Whether no cheaper nodes hold the jobs. If False, the cheapest node was chosen for each job in turn, largest jobs
+    first."""
     labels: list[LabelCost]
-    """Labels whose runners it takes, sorted."""
+    """Labels of the pool, sorted."""
 
 
 class StackCost(Documented):
-    """What a stack costs an hour at most."""
+    """Maximum cost per hour of a stack."""
 
     basis: str
-    """What kind of prices these are, and of which day. Spot is not reckoned."""
+    """Type and date of the prices. On-demand prices; spot is usually lower."""
     cost_per_hour: float | None
-    """US dollars for the nodes of all pools; None where that of some pool is not known."""
+    """US dollars for the nodes of all pools; None if the cost of some pool is unknown."""
     pools: list[PoolCost]
-    """Pools whose nodes are bought, sorted."""
+    """Pools whose nodes Karpenter provisions, sorted."""
 
 
 class PricedCapacity(StackCapacity):
-    """What the node pools of a stack hold, and what that costs."""
+    """Capacity of a stack's node pools, with their cost."""
 
     cost: StackCost | None
-    """Cost at max; None for a stack none of whose nodes are bought."""
+    """Cost at max; None for a stack on existing machines."""
 
 
 def priced(found: StackCapacity, settings: Settings) -> PricedCapacity:
-    """The same, with what it costs."""
+    """Return the capacity with its cost."""
     return PricedCapacity.model_construct(stack=found.stack, pools=found.pools, cost=stack_cost(settings))
 
 
 def stack_cost(settings: Settings) -> StackCost | None:
-    """What a stack costs an hour when every label runs its max; None where no nodes are bought."""
+    """Return the cost per hour of a stack whose labels all run their max; None for a stack on existing machines."""
     if settings.cluster.kind != "eks":
         return None
     bought = cast("EksSettings", settings)
@@ -87,7 +89,7 @@ def stack_cost(settings: Settings) -> StackCost | None:
 
 
 def _sum(dollars: Iterable[float]) -> float:
-    """Without what floating point adds: 0.1 and 0.2 are 0.3."""
+    """Return the sum without rounding errors of floating point: 0.1 and 0.2 are 0.3."""
     return sum(round(each * MICRO) for each in dollars) / MICRO
 
 
@@ -126,17 +128,17 @@ def _nodes(found: Purchase | None) -> dict[str, int]:
     return {} if found is None else dict(sorted(found.nodes.items()))
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- as text ----------------------------------------------------------------------------------------------------------
 
 
 def text(cost: StackCost, columns: int = UNBOUNDED) -> str:
-    """A line for each label, each pool and the stack."""
-    lines = [f"cost per hour at max, on the cheapest nodes that hold the jobs ({cost.basis}, spot not reckoned):"]
+    """Return a line for each label, each pool and the stack."""
+    lines = [f"cost per hour at max, on the cheapest nodes that hold the jobs ({cost.basis}; spot is usually lower):"]
     for pool in cost.pools:
         for each in pool.labels:
             lines.append(f"  {each.label}, {_jobs(each.jobs)}: {money(each.cost_per_hour)}{_named(each.nodes)}")
         lines.append(f"  pool {pool.pool}: {money(pool.cost_per_hour)}{_named(pool.nodes)}{_waiting(pool)}")
-    lines.append(f"  all of it: {money(cost.cost_per_hour)}")
+    lines.append(f"  total: {money(cost.cost_per_hour)}")
     return folded("\n".join(lines), columns)
 
 
@@ -145,7 +147,7 @@ def _named(nodes: Mapping[str, int]) -> str:
 
 
 def _waiting(pool: PoolCost) -> str:
-    return f"; beyond its limits, {_jobs(pool.waiting)} waiting" if pool.waiting else ""
+    return f"; {_jobs(pool.waiting)} waiting, beyond the limits" if pool.waiting else ""
 
 
 def _jobs(number: int) -> str:

@@ -1,9 +1,9 @@
-"""How many jobs run on nodes that are bought when jobs wait, within limits: plain arithmetic over whole numbers.
+"""Packing of jobs on nodes that Karpenter provisions within limits, in whole numbers.
 
-A node is bought for a job that no node has room for, of any type that can hold it and that the limits still admit
-(`filterByRemainingResources` in pkg/controllers/provisioning/scheduling/scheduler.go of kubernetes-sigs/karpenter at
-v1.14.1). A node on which nothing runs is given back. Which type is bought depends on prices and on what can be had, so
-there are two questions: what the best choice holds, and what the worst one leaves.
+Karpenter provisions a node for a job that fits on no existing node. The node has any type that holds the job and that
+the limits still admit (`filterByRemainingResources` in pkg/controllers/provisioning/scheduling/scheduler.go of
+kubernetes-sigs/karpenter at v1.14.1). An empty node is deprovisioned. The choice of the type depends on prices and
+availability. So there are two questions: how much the best choice holds, and how much room the worst choice leaves.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from gpufleet_tools.capacity.packing import (
 
 @dataclass(frozen=True)
 class Offer:
-    """An instance type that can be bought."""
+    """An instance type that Karpenter can provision."""
 
     name: str
-    """Name, which demands give."""
+    """Name that demands refer to."""
     cost: Amounts
-    """What one takes of each limit."""
+    """Amount of each limit that one node uses."""
     amounts: Amounts
-    """What one has for jobs."""
+    """Resources of one node that are available to jobs."""
 
 
 # -- the best choice --------------------------------------------------------------------------------------------------
 
 
 def burst(demand: Demand, offers: Sequence[Offer], limits: Amounts) -> Bound:
-    """Jobs that run when nothing else does and the best types are bought, never more than its most."""
+    """Return the number of jobs that run if nothing else does, on the best types; at most `demand.most`."""
     try:
         left = min(state[0] for state in _left([demand], offers, limits))
         return Bound(demand.most - left, exact=True)
@@ -57,7 +57,7 @@ def burst(demand: Demand, offers: Sequence[Offer], limits: Amounts) -> Bound:
 
 
 def fit(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> Fit:
-    """Whether all demands at their most fit at once when the best types are bought. `yes` and `no` are certain."""
+    """Return whether all demands at their maximum fit at once on the best types. `yes` and `no` are certain."""
     if not _sums_allow(demands, offers, limits):
         return "no"
     jobs = sum(demand.most for demand in demands)
@@ -71,12 +71,13 @@ def fit(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> 
 
 
 def _count(offer: Offer, limits: Amounts, most: int) -> int:
-    """Nodes of that type that the limits admit, or as many as can be of use."""
+    """Return the number of nodes of that type that the limits admit, at most `most`."""
     return min([most, *(limit // cost for limit, cost in zip(limits, offer.cost, strict=True) if cost)])
 
 
 def _sums_allow(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> bool:
-    """Whether no limit is passed even if jobs were as fine as sand: each needs its part of some type."""
+    """Return whether the limits suffice if jobs could be divided: a necessary condition. Each job needs its share of
+    some type."""
     for index, limit in enumerate(limits):
         for resource in range(len(demands[0].asks) if demands else 0):
             needed = 0.0
@@ -93,8 +94,8 @@ def _sums_allow(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amou
 
 
 def _left(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> set[Amounts]:
-    """Jobs that are left over, by demand, after every purchase that the limits admit; only those of which no other
-    purchase leaves less for less."""
+    """Return the remaining jobs of each demand, for every set of nodes that the limits admit. Sets of nodes that leave
+    more jobs at a higher cost than another are omitted."""
     spent, many = Budget(), len(demands)
     found = [
         (*(-jobs for jobs in way), *offer.cost)
@@ -122,13 +123,12 @@ def _one(offer: Offer) -> NodeShape:
 
 
 def _holding(demand: Demand, offers: Iterable[Offer]) -> list[Offer]:
-    """Types that have room for a job."""
+    """Return the types that hold at least one job."""
     return [offer for offer in offers if offer.name in demand.shapes and slots(offer.amounts, demand.asks)]
 
 
 def _distinct(offers: Sequence[Offer], demands: Sequence[Demand]) -> Iterator[Offer]:
-    """One of those that cost the same, take the same demands and have the same of what they ask for: what is more than
-    all of them ask for is no matter."""
+    """Yield one of the offers that are equivalent: same cost, same demands, same resources up to the total request."""
     asked = [sum(demand.most * demand.asks[i] for demand in demands) for i in range(len(demands[0].asks))]
     seen = set()
     for offer in offers:
@@ -143,11 +143,11 @@ def _distinct(offers: Sequence[Offer], demands: Sequence[Demand]) -> Iterator[Of
 
 
 def guaranteed(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> Bound:
-    """Jobs that run whichever types are bought, whatever the others run, each up to its most, and wherever their jobs
-    stand: the fewest with which no node has room and the limits admit no further node for one.
+    """Return the number of jobs that always run: on any types, with every other demand at its maximum, in any
+    placement. It is the minimum with which no node has room and the limits admit no further node.
 
-    Every such end is counted that nodes and jobs allow, one to which no order of jobs may lead among them, so that in
-    truth it can be more. Exact is meant of those ends.
+    Every final state of nodes and jobs counts, including states that no order of jobs leads to, so the real number can
+    be higher. `exact` refers to the minimum over these states.
     """
     holding = _holding(demand, offers)
     if not holding:
@@ -166,13 +166,13 @@ def guaranteed(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer]
 
 
 def blocking(demand: Demand, other: Demand, offers: Sequence[Offer], limits: Amounts) -> int | None:
-    """The fewest jobs of another kind that leave no room for a single one, on the types and in the places where they do
-    most harm; None where any number of them leaves some, or where trying all takes too long."""
+    """Return the minimum number of jobs of another demand that leave no room for a single job, on the worst types and
+    in the worst placement. None if any number of them leaves room, or if a full search takes too long."""
     holding, spent = _holding(demand, offers), Budget()
     if not holding or _rate_bound(demand, [other], offers, limits):
         return None
     try:
-        # What counts is the jobs of the other; it may have one more than its most before the search ends.
+        # The price of a move is the number of the other's jobs; one more than its maximum ends the search.
         moves = [
             (taken[0], (), cost) for cost, taken, held in _fillings(demand, [other], offers, spent) if not held
         ]  # fmt: skip
@@ -184,8 +184,8 @@ def blocking(demand: Demand, other: Demand, offers: Sequence[Offer], limits: Amo
 def _fillings(
     demand: Demand, rivals: Sequence[Demand], offers: Sequence[Offer], spent: Budget
 ) -> Iterator[tuple[Amounts, Amounts, int]]:
-    """What a node may cost, how many jobs of each rival it may have, and how many jobs it holds beside them; only those
-    of which no other holds fewer beside fewer at the same cost. On every node something runs."""
+    """Yield fillings of a node: its cost, the jobs of each rival, and the number of jobs that it holds beside them. A
+    filling is omitted if another at the same cost has no more of either. Every node runs something."""
     by_cost: dict[Amounts, set[Amounts]] = {}
     for offer in _distinct(offers, [demand, *rivals]):
         for way in ways(_one(offer), rivals, spent):
@@ -199,10 +199,10 @@ def _fillings(
 
 
 class _Reached:
-    """How far a search has come, for when it is given up."""
+    """Progress of a search, for when it exceeds its budget."""
 
     price = 0
-    """No end is cheaper."""
+    """Lower bound of the price."""
 
 
 def _least_stuck(
@@ -214,9 +214,9 @@ def _least_stuck(
     spent: Budget,
     reached: _Reached,
 ) -> int | None:
-    """The lowest price of nodes after which the limits admit none that would hold a job; None where it is not below
-    `enough`. A move is a node's price, what it has of the rivals, and its cost. The cheapest is looked at first, so
-    that the first end is the one."""
+    """Return the lowest price of nodes after which the limits admit no node that holds a job; None if it is not below
+    `enough`. A move is a node's price, its jobs of the rivals, and its cost. The search visits cheaper states first,
+    so the first final state is the answer."""
     doors = unbeaten({offer.cost for offer in holding}, spent)
     start = (0, tuple(0 for _ in most), tuple(0 for _ in limits))
     heap, seen = [(0, 0, *start[1:])], {start}
@@ -244,8 +244,8 @@ def _admits(limits: Amounts, used: Amounts, cost: Amounts) -> bool:
 
 
 def _rate_bound(demand: Demand, rivals: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> int:
-    """Jobs at least. No type is admitted any more because some limit is used up nearly, by nodes that hold jobs at the
-    worst rate of all types, but for what the rivals' jobs take away of that."""
+    """Return a lower bound of the guaranteed jobs. When no type is admitted any more, some limit is nearly used up. The
+    nodes that use it hold jobs at the worst rate of all types, minus the jobs that rivals prevent."""
     holding = _holding(demand, offers)
     rates = [
         min(
@@ -273,8 +273,8 @@ def _rate_bound(demand: Demand, rivals: Sequence[Demand], offers: Sequence[Offer
 
 
 def _lost(rival: Demand, demand: Demand, offers: Sequence[Offer], rate: Fraction, index: int) -> Fraction:
-    """Jobs that one job of the rival prevents at most: by the places that it takes, or by all of its node; on a type
-    that holds none anyway, by what this one uses of the limit."""
+    """Return the maximum number of jobs that one job of the rival prevents: by the slots that it takes, by its whole
+    node, or, on a type that holds no job, by the amount of the limit that the node uses."""
     useful = {each.name for each in _holding(demand, offers)}
     costs = {each.name: each.cost[index] for each in _holding(rival, offers)}
     useless = max((cost for name, cost in costs.items() if name not in useful), default=0)

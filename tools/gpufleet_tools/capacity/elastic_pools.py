@@ -1,8 +1,8 @@
-"""What a pool holds whose nodes Karpenter buys when jobs wait, within the pool's limits.
+"""Capacity of a pool whose nodes Karpenter provisions when jobs wait, within the pool's limits.
 
-A node is taken to have what Karpenter expects of it before it provisions one (gpufleet/aws/karpenter/node_pool_fit.py),
-without the requests of the cluster's own DaemonSets (gpufleet_stacks/settings/daemon_requests.py). Empty nodes are
-taken to be removed.
+A node's resources are those that Karpenter expects before it provisions one
+(gpufleet/aws/karpenter/node_pool_fit.py), minus the requests of the cluster's own DaemonSets
+(gpufleet_stacks/settings/daemon_requests.py). Empty nodes are assumed to be deprovisioned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpufleet.aws.karpenter.node_pool_fit import capacity as whole
 from gpufleet.nvidia.sharing import GPU
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args, selected_types
-from gpufleet_stacks.settings.daemon_requests import daemon_requests, unreckoned
+from gpufleet_stacks.settings.daemon_requests import addons_of_unknown_requests, daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
 from gpufleet_stacks.settings.rules.eks import requests_of
@@ -28,25 +28,25 @@ from gpufleet_tools.capacity.packing import Amounts, Demand, Fit, slots
 from gpufleet_tools.capacity.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, shares
 
 SMOKE = "the smoke workload"
-"""What its pods are called among labels: they are in the way like jobs."""
+"""Name of its pods among labels: they take room like jobs."""
 
 
 @dataclass(frozen=True)
 class Market:
-    """What may be bought for a pool, and for whom."""
+    """Instance types that Karpenter may provision for a pool, and the pods that they are for."""
 
     args: KarpenterNodePoolArgs
-    """The pool."""
+    """Arguments of the pool."""
     offers: Sequence[Offer]
-    """Instance types that it may buy and of which its limits admit one."""
+    """Instance types that the pool may provision and whose first node its limits admit."""
     demands: Sequence[Demand]
-    """Its labels, and the smoke workload where that is on it."""
+    """Labels of the pool, and the smoke workload if it runs there."""
     limits: Amounts
-    """What may be had of each limit, in the order of an offer's cost."""
+    """Limits, in the order of an offer's cost."""
 
 
 def market_of(settings: EksSettings, name: str) -> Market:
-    """What may be bought for one pool, and for whom."""
+    """Return the market of one pool."""
     args = node_pool_args(name, settings.cluster)
     types = [each for each in instance_types_of(args) if within_limits(each, args)]
     demands = list(_demands(settings, name, args, types))
@@ -55,7 +55,7 @@ def market_of(settings: EksSettings, name: str) -> Market:
 
 
 def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: bool = True) -> ElasticPoolCapacity:
-    """What one pool holds; without `labels` only whether all fits."""
+    """Return the capacity of one pool; without `labels` only whether everything fits."""
     market = market_of(settings, name)
     offers, demands, limits = market.offers, market.demands, market.limits
     held = [
@@ -65,9 +65,9 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
     return ElasticPoolCapacity.model_construct(
         pool=name,
         types=[each.name for each in offers],
-        limits=limits_in_words(settings.cluster.node_pools[name]),
+        limits=limits_as_text(settings.cluster.node_pools[name]),
         shared_by=settings.shares(name),
-        unreckoned=unreckoned(settings),
+        unknown_requests=addons_of_unknown_requests(settings),
         fits=_fit(market),
         whichever=all(each.guaranteed >= each.max for each in held),
         overcommit=overcommit,
@@ -76,7 +76,7 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
 
 
 def _fit(market: Market) -> Fit:
-    """Whether all fits at once. Of types that the table does not know, only that they are held to the limits too."""
+    """Return whether everything fits at the same time. Of types that the table lacks, only the limits are known."""
     found = elastic_packing.fit(market.demands, market.offers, market.limits)
     if found == "no" and market.args.gpu_counts is not None and not _asks_too_much(market):
         return "unknown"
@@ -84,14 +84,14 @@ def _fit(market: Market) -> Fit:
 
 
 def _asks_too_much(market: Market) -> bool:
-    """Whether jobs alone ask for more of something than the limits admit, whatever else a node has."""
+    """Return whether jobs request more of a resource than the limits admit, whatever the nodes are."""
     asked = [sum(demand.most * demand.asks[index] for demand in market.demands) for index in range(len(_NAMES))]
     most = dict(zip(sorted(market.args.limits), market.limits, strict=True))
     return any(name in most and ask > most[name] for name, ask in zip(_NAMES, asked, strict=True))
 
 
-def limits_in_words(pool: KarpenterPool) -> str:
-    """The limits as the stack file has them: GPUs are physical ones."""
+def limits_as_text(pool: KarpenterPool) -> str:
+    """Return the limits as in the stack file, with physical GPUs."""
     given = pool.limits
     found = (
         f"{given.cpu} cores" if given.cpu is not None else None,
@@ -119,7 +119,7 @@ def _label(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer], li
         guaranteed_exactly=promised.exact,
         burst=best.jobs,
         burst_exactly=best.exact,
-        kept_out_by=[
+        limited_by=[
             Blocker.model_construct(label=label, jobs=jobs)
             for jobs, label in sorted((jobs, label) for jobs, label in found if jobs is not None)
         ],
@@ -152,7 +152,7 @@ def _amounts(amounts: Mapping[str, Decimal], rounding: str) -> Amounts:
 
 
 def _fine(name: str, amount: Decimal, rounding: str) -> Decimal:
-    """Thousandths of a core, bytes, or a number."""
+    """Return an amount in thousandths of a core, bytes, or units."""
     return (amount * 1000 if name == "cpu" else amount).to_integral_value(rounding)
 
 

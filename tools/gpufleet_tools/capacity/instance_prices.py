@@ -1,9 +1,9 @@
-"""What EC2 asks for an instance: the price list that Karpenter is delivered with, for types that we know.
+"""Prices of EC2 instances: the list that Karpenter ships, for the types in our table of instance types.
 
-The table `instance_prices.json` is made from pkg/providers/pricing/zz_generated.pricing_aws.go of
-aws/karpenter-provider-aws at the version that gpufleet/aws/karpenter/versions.py pins, and is compared with it wherever
-that Go module is there. It has one region, Linux and on-demand instances. Elsewhere most types cost more, and spot
-instances mostly cost less.
+`instance_prices.json` is generated from pkg/providers/pricing/zz_generated.pricing_aws.go of
+aws/karpenter-provider-aws at the version that gpufleet/aws/karpenter/versions.py pins. A test compares the two where
+that Go module is installed. The table has on-demand Linux prices of one region. Most types cost more in other regions,
+and spot instances usually cost less.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 TABLE = pathlib.Path(__file__).with_suffix(".json")
-"""The table: region, version of Karpenter, the day that it got the prices from AWS, and a line for each family."""
+"""The table: region, version of Karpenter, date of the prices, and a line for each family."""
 
 MICRO = 1_000_000
-"""Prices are whole numbers of millionths of a US dollar: the list has six decimals."""
+"""Prices are whole numbers of millionths of a US dollar, because the list has six decimals."""
 
 
 @functools.cache
@@ -27,13 +27,13 @@ def _table() -> Any:
 
 
 def basis() -> str:
-    """What kind of price it is, for people."""
+    """Return the type and date of the prices, as text."""
     return f"{_table()['region']} on-demand list price of {_table()['date']}"
 
 
 @functools.cache
 def prices() -> Mapping[str, int]:
-    """Millionths of a US dollar per hour by instance type. Read once, when it is first asked for."""
+    """Return the price per hour by instance type, in millionths of a US dollar. The table is read once."""
     families = _table()["prices"]
     return {
         f"{family}.{size}": round(price * MICRO)
@@ -43,5 +43,5 @@ def prices() -> Mapping[str, int]:
 
 
 def money(dollars: float | None) -> str:
-    """An amount an hour, to the cent; None is one that is not known."""
+    """Format an amount to the cent; None is an unknown amount."""
     return "unknown" if dollars is None else f"{dollars:,.2f} USD"

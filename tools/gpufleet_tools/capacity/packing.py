@@ -1,7 +1,7 @@
-"""How many jobs of which kinds nodes hold at once: plain arithmetic over whole numbers.
+"""Packing of jobs on nodes, in whole numbers.
 
-A pool is a list of node shapes, each with the number of nodes that it has, or may at most have. Amounts are tuples of
-whole numbers, one for each resource, always in the same order; a pod itself can be one of them.
+A pool is a list of node shapes, each with its number of nodes. Amounts are tuples of whole numbers, one for each
+resource, always in the same order. The number of pods is one of the resources.
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from typing import Literal
 Amounts = tuple[int, ...]
 
 BUDGET = 20_000
-"""Combinations that are tried before an exact answer is given up for a bound: under a tenth of a second."""
+"""Number of combinations to try before a bound replaces the exact answer: under a tenth of a second."""
 
 
 @dataclass(frozen=True)
 class NodeShape:
-    """Nodes that are alike."""
+    """Identical nodes."""
 
     name: str
-    """Name, which demands give."""
+    """Name that demands refer to."""
     amounts: Amounts
-    """What one of them has."""
+    """Resources of one node."""
     count: int
-    """How many there are at most."""
+    """Maximum number of nodes."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Jobs that are alike."""
+    """Identical jobs."""
 
     label: str
-    """Whose they are."""
+    """Label of the jobs."""
     asks: Amounts
-    """What one of them takes; something of at least one resource."""
+    """Resources of one job; at least one is not zero."""
     most: int
-    """How many there are at most."""
+    """Maximum number of jobs."""
     shapes: frozenset[str]
-    """Names of the shapes whose nodes take them."""
+    """Names of the node shapes that admit the jobs."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A number of jobs."""
+    """A number of jobs, exact or a lower bound."""
 
     jobs: int
-    """That many at least."""
+    """The number."""
     exact: bool
-    """Whether it is that many exactly."""
+    """Whether the number is exact; otherwise it is a lower bound."""
 
 
 Fit = Literal["yes", "no", "unknown"]
-"""Whether jobs fit at once; `unknown` where first fit decreasing finds no way and a full search would take too long."""
+"""Whether jobs fit at the same time; `unknown` if first fit decreasing fails and a full search takes too long."""
 
 
 class TooManyCombinations(Exception):
-    """The budget is spent."""
+    """The search has exceeded its budget."""
 
 
 def slots(free: Amounts, asks: Amounts) -> int:
-    """Jobs that fit in what is free on one node."""
+    """Return the number of jobs that fit into the free resources of one node."""
     return min(have // ask for have, ask in zip(free, asks, strict=True) if ask)
 
 
 def alone(demand: Demand, shapes: Sequence[NodeShape]) -> int:
-    """Jobs that the nodes hold when nothing else runs on them, however few may be asked for."""
+    """Return the number of jobs that the nodes hold when nothing else runs on them; it may exceed `demand.most`."""
     return sum(shape.count * slots(shape.amounts, demand.asks) for shape in _open_to(demand, shapes))
 
 
 def fit(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> Fit:
-    """Whether all demands at their most fit at once. `yes` and `no` are certain."""
+    """Return whether all demands at their maximum fit at the same time. `yes` and `no` are certain."""
     if any(alone(demand, shapes) < demand.most for demand in demands) or _too_much_of_something(demands, shapes):
         return "no"
     if first_fit_decreasing(demands, shapes):
@@ -99,7 +99,7 @@ def _by_resource(shapes: Sequence[NodeShape]) -> Iterator[list[tuple[NodeShape, 
 
 
 def first_fit_decreasing(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
-    """Whether every job finds a node, largest jobs first, each on the first node that has room."""
+    """Return whether every job finds a node, largest jobs first, each on the first node that has room."""
     largest = [max(amounts) or 1 for amounts in zip(*(shape.amounts for shape in shapes), strict=True)]
     nodes = [(shape.name, list(shape.amounts)) for shape in shapes for _ in range(shape.count)]
     for demand in sorted(demands, key=lambda each: -max(map(_ratio, each.asks, largest))):
@@ -118,7 +118,8 @@ def _ratio(part: int, whole: int) -> float:
 
 
 def _fits_somehow(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
-    """Node by node, every way to fill it; of what is left over afterwards only what no other way leaves less of."""
+    """Return whether some placement holds all jobs. Try every filling of each node, and keep the sets of remaining jobs
+    that no other set is contained in."""
     spent = Budget()
     left = {tuple(demand.most for demand in demands)}
     for shape in shapes:
@@ -133,7 +134,7 @@ def _fits_somehow(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> boo
 
 
 def guaranteed(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeShape]) -> Bound:
-    """Jobs that still find room whatever the others do, each up to its most, wherever they happen to stand."""
+    """Return the number of jobs that always find room, with every other demand at its maximum, in any placement."""
     there = _open_to(demand, shapes)
     rivals = [other for other in others if other.shapes & demand.shapes]
     try:
@@ -145,13 +146,14 @@ def guaranteed(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeSh
 
 
 def slots_taken(rival: Demand, demand: Demand) -> int:
-    """Places that one job of the rival takes at most: a floor falls by no more than the ceiling of what is taken."""
+    """Return the maximum number of slots that one job of the rival takes: a floor falls by at most the ceiling of what
+    is taken."""
     return max(-(-taken // ask) for taken, ask in zip(rival.asks, demand.asks, strict=True) if ask)
 
 
 def _least_left(demand: Demand, rivals: Sequence[Demand], shapes: Sequence[NodeShape]) -> int:
-    """The fewest places that rivals leave. A state is what they have used and what is left; it is dropped when another
-    leaves no more and has used no more of anything."""
+    """Return the minimum number of slots that rivals leave. A state is the number of remaining slots and of placed jobs
+    of each rival. A state is dropped if another one has no more of any of them."""
     spent = Budget()
     states: set[Amounts] = {(0,) * (len(rivals) + 1)}
     for shape in shapes:
@@ -170,7 +172,7 @@ def _least_left(demand: Demand, rivals: Sequence[Demand], shapes: Sequence[NodeS
 
 
 def ways(shape: NodeShape, demands: Sequence[Demand], spent: Budget) -> list[Amounts]:
-    """Every combination of jobs that one node holds: a number for each demand. Raises TooManyCombinations."""
+    """Return every combination of jobs that one node holds: a number for each demand. Raises TooManyCombinations."""
     found: list[Amounts] = [()]
     for demand in demands:
         held = found
@@ -184,7 +186,7 @@ def ways(shape: NodeShape, demands: Sequence[Demand], spent: Budget) -> list[Amo
 
 
 def rest(shape: NodeShape, way: Amounts, demands: Sequence[Demand]) -> Amounts:
-    """What is free on a node beside the jobs of a way, which may be of the first demands only."""
+    """Return the free resources of a node that runs the jobs of a way, which may cover only the first demands."""
     taken = [[jobs * ask for ask in demand.asks] for jobs, demand in zip(way, demands, strict=False)]
     return tuple(have - sum(each[index] for each in taken) for index, have in enumerate(shape.amounts))
 
@@ -194,7 +196,8 @@ def _negative(way: Amounts) -> Amounts:
 
 
 def unbeaten(points: Collection[Amounts], spent: Budget) -> list[Amounts]:
-    """Those of which no other is at most as large in everything. Raises TooManyCombinations."""
+    """Return the minimal points: no other point is as small or smaller in every coordinate. Raises
+    TooManyCombinations."""
     kept: list[Amounts] = []
     for point in sorted(set(points)):
         spent.one_more(1 + len(kept) // 4)
@@ -204,21 +207,21 @@ def unbeaten(points: Collection[Amounts], spent: Budget) -> list[Amounts]:
 
 
 class Budget:
-    """Counts what is tried, up to BUDGET."""
+    """Count of tried combinations, up to BUDGET."""
 
     def __init__(self) -> None:
         self._left = BUDGET
 
     def one_more(self, steps: int = 1) -> None:
-        """Raises TooManyCombinations once the budget is spent."""
+        """Count steps. Raises TooManyCombinations once the budget is spent."""
         self._left -= steps
         if self._left < 0:
             raise TooManyCombinations
 
 
 def blocking(demand: Demand, other: Demand, shapes: Sequence[NodeShape]) -> int | None:
-    """The fewest jobs of another kind that leave no room for a single one, spread as badly as they can be; None where
-    any number of them leaves some."""
+    """Return the minimum number of jobs of another demand that leave no room for a single job, in the worst placement;
+    None if any number of them leaves room."""
     total = 0
     for shape in _open_to(demand, shapes):
         if not slots(shape.amounts, demand.asks):

@@ -1,4 +1,4 @@
-"""What is said of a node pool and its labels, whether its nodes are there or are bought."""
+"""Capacity of a node pool and its labels: pools of existing machines, and pools that Karpenter provisions."""
 
 from __future__ import annotations
 
@@ -9,108 +9,108 @@ from gpufleet_tools.capacity.packing import Amounts, Fit
 
 
 class Blocker(Documented):
-    """Another label whose jobs can keep all jobs of this one out."""
+    """Another label whose jobs can leave no room for a single job of this label."""
 
     label: str
     """The other label."""
     jobs: int
-    """Jobs of it that are enough, when each stands on the node where it does most harm."""
+    """Number of its jobs that suffices, in the worst placement."""
 
 
 class LabelCapacity(Documented):
-    """What a pool holds of one label."""
+    """Capacity of a pool for one label."""
 
     label: str
-    """What `runs-on` says."""
+    """Value of `runs-on`."""
     gpus: int
-    """GPUs of one job; shares of them, where several jobs share one."""
+    """GPUs of one job; shares of GPUs if several jobs share one."""
     max: int
-    """Most runners at once, as the stack file says."""
+    """Maximum number of simultaneous runners, from the stack file."""
     guaranteed: int
-    """Jobs that find room whatever the other labels run, each up to its own max, and wherever their jobs stand; where
-    nodes are bought, whichever of the pool's instance types they are of."""
+    """Jobs that always find room: with every other label at its max, in any placement, and on any of the pool's
+    instance types."""
     guaranteed_exactly: bool
-    """Whether there are situations with no more; else it is a lower bound, since trying all takes too long."""
+    """Whether `guaranteed` is exact. If False, it is a lower bound, because a full search takes too long."""
     burst: int
-    """Jobs that run when no other label has any: never more than max. Where nodes are bought, with the types that hold
-    most within the limits."""
+    """Jobs that run if no other label uses the pool, at most `max`. In a pool of Karpenter, with the instance types
+    that hold the most within the limits."""
     burst_exactly: bool = True
-    """Whether it is no lower bound; it is one where trying all takes too long."""
-    kept_out_by: list[Blocker]
-    """Labels that alone can leave no room for a single job, those that need the fewest jobs first. Where nodes are
-    bought and trying all takes too long, one may be missing."""
+    """Whether `burst` is exact. If False, it is a lower bound, because a full search takes too long."""
+    limited_by: list[Blocker]
+    """Labels that alone can leave no room for a single job, sorted by the number of jobs that suffices. In a pool of
+    Karpenter, the list may be incomplete if a full search takes too long."""
     shares: dict[str, float]
-    """Part of the smallest node that takes it which one job uses, by resource; empty where the table of instance types
-    has none that takes it."""
+    """Share of a node that one job uses, by resource, on the smallest node that admits it. Empty if no instance type
+    in the table admits it."""
 
 
-class SoldPool(Documented):
-    """What is said of every pool."""
+class AnyPoolCapacity(Documented):
+    """Capacity of any pool."""
 
     pool: str
     """Name of the pool."""
     fits: Fit
-    """Whether all labels at their max, and what else keeps nodes of the pool, fit at once; where nodes are bought, with
-    the best types. `yes` and `no` are certain; `unknown` is where trying all takes too long."""
+    """Whether all labels at their max, and other pods of the pool, fit at the same time; in a pool of Karpenter, on
+    the best instance types. `yes` and `no` are certain; `unknown` means that a full search takes too long."""
     overcommit: bool
-    """Whether it is declared that they need not."""
+    """Whether the stack file allows overcommitting the pool."""
     labels: list[LabelCapacity]
-    """Labels whose runners it takes, sorted."""
+    """Labels of the pool, sorted."""
 
     @property
     def too_much(self) -> str:
-        """What is so and what to do where its labels' maxima do not fit at once, declared or not."""
+        """Message for labels whose maxima do not fit at the same time."""
         raise NotImplementedError
 
     @property
     def excess(self) -> str | None:
-        """What to do where it is sold more than once and nobody has declared it."""
+        """Message if the pool is overcommitted and the stack file does not allow it."""
         return self.too_much if self.fits == "no" and not self.overcommit else None
 
 
-class PoolCapacity(SoldPool):
-    """What a pool of machines holds that somebody owns."""
+class PoolCapacity(AnyPoolCapacity):
+    """Capacity of a pool of existing machines."""
 
     kind: Literal["fixed"] = "fixed"
-    """Tells it from a pool whose nodes are bought."""
+    """Discriminator: nodes exist already."""
     nodes: int
-    """Nodes that it has."""
+    """Number of nodes."""
     gpus: int
-    """GPUs of all of them."""
-    asked: int
-    """GPUs that all labels at their max ask for."""
+    """GPUs of all nodes."""
+    requested: int
+    """GPUs that all labels request at their max."""
 
     @property
     def too_much(self) -> str:
-        """What is so and what to do where its labels' maxima do not fit at once, declared or not."""
-        asked = f"ask for {self.asked} GPUs of {self.gpus}"
-        if self.asked <= self.gpus:
-            asked = f"do not fit on its {self.nodes} nodes, though their {self.asked} GPUs are there"
+        """Message for labels whose maxima do not fit at the same time."""
+        request = f"request {self.requested} of {self.gpus} GPUs"
+        if self.requested <= self.gpus:
+            request = f"do not fit on its {self.nodes} nodes, although it has their {self.requested} GPUs"
         return (
-            f"all labels at their max {asked}: some jobs queue while their label still has room; lower a max, add"
-            " nodes, or write 'overcommit: allowed'"
+            f"all labels at their max {request}: some jobs queue although their label is below its max; lower a max,"
+            " add nodes, or write 'overcommit: allowed'"
         )
 
 
-class ElasticPoolCapacity(SoldPool):
-    """What a pool holds whose nodes are bought when jobs wait."""
+class ElasticPoolCapacity(AnyPoolCapacity):
+    """Capacity of a pool whose nodes Karpenter provisions when jobs wait."""
 
     kind: Literal["elastic"] = "elastic"
-    """Tells it from a pool of machines that somebody owns."""
+    """Discriminator: Karpenter provisions nodes."""
     types: list[str]
-    """Instance types that it may buy and of which its limits admit one, by name."""
+    """Names of the instance types that the pool may provision and whose first node its limits admit."""
     limits: str
-    """Its limits, for people."""
+    """Limits, as text."""
     shared_by: int
-    """Jobs that may be on one GPU; 1 is a job of its own for each."""
-    unreckoned: list[str]
-    """EKS addons of which it is not known what they ask for on each node, so that jobs may get less than is said."""
+    """Jobs that share one GPU; 1 if jobs do not share GPUs."""
+    unknown_requests: list[str]
+    """EKS addons whose requests on each node are unknown, so that jobs may find less room than reported."""
     whichever: bool
-    """Whether they do whichever types are bought."""
+    """Whether all labels fit on any of the instance types."""
 
     @property
     def bought(self) -> dict[str, str]:
-        """What is bought, within which limits, and how many jobs are on one GPU, for people."""
+        """Instance families, limits and GPU sharing, as text."""
         families = sorted({name.partition(".")[0] for name in self.types})
         what = ", ".join(families) if len(families) <= _FEW else f"{len(self.types)} types"
         shared = {"jobs on a GPU": str(self.shared_by)} if any(label.gpus for label in self.labels) else {}
@@ -118,23 +118,22 @@ class ElasticPoolCapacity(SoldPool):
 
     @property
     def too_much(self) -> str:
-        """What is so and what to do where its labels' maxima do not fit at once, declared or not."""
+        """Message for labels whose maxima do not fit at the same time."""
         return (
-            f"all labels at their max do not fit within its limits ({self.limits}), whatever is bought: some jobs queue"
-            " while their label still has room; lower a max, raise a limit, or write 'overcommit:"
-            " allowed'"
+            f"all labels at their max do not fit within its limits ({self.limits}) on any instance type: some jobs"
+            " queue although their label is below its max; lower a max, raise a limit, or write 'overcommit: allowed'"
         )
 
 
 _FEW = 4
-"""Families of instance types that are named one by one."""
+"""Maximum number of instance families listed by name."""
 
 RESOURCES = ("GPU", "CPU", "memory", "disk", "pods")
-"""What amounts count, in this order: devices, thousandths of a core, bytes, bytes, pods."""
+"""Resources of `Amounts`, in order. Units: devices, thousandths of a core, bytes, bytes, pods."""
 
 
 def shares(asks: Amounts, node: Amounts) -> dict[str, float]:
-    """Part of a node that one job uses, by resource."""
+    """Return the share of a node that one job uses, by resource."""
     return {
         name: round(ask / have, 4) for name, ask, have in zip(RESOURCES, asks, node, strict=True) if ask and have
     }  # fmt: skip

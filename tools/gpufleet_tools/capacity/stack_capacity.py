@@ -1,5 +1,7 @@
-"""What a stack's node pools hold: jobs of each label that always find room, those that do when nobody else asks, and
-who keeps whom out. Pure arithmetic over settings: no cluster, no scheduler."""
+"""Capacity of a stack's node pools: guaranteed and burst jobs of each label, and the labels that limit it.
+
+Calculated from settings alone, without a cluster or a scheduler.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,22 @@ Pool = PoolCapacity | ElasticPoolCapacity
 
 
 class StackCapacity(Documented):
-    """What the node pools of a stack hold."""
+    """Capacity of a stack's node pools."""
 
     stack: str
     """Name of the stack."""
     pools: list[Pool]
-    """Its pools, sorted."""
+    """Pools, sorted."""
 
 
 def capacity(stack: str, settings: Settings, overcommit: Collection[str] = ()) -> StackCapacity:
-    """What each pool holds; `overcommit` names pools of which it is declared that they are sold more than once."""
-    pools = [_reckoned(settings, name, name in overcommit) for name in sorted(settings.cluster.node_pools)]
+    """Return the capacity of each pool; `overcommit` has the names of pools that may be overcommitted."""
+    pools = [_capacity(settings, name, name in overcommit) for name in sorted(settings.cluster.node_pools)]
     return StackCapacity.model_construct(stack=stack, pools=pools)
 
 
 def declared(settings: Settings) -> frozenset[str]:
-    """Names of the pools of which the settings declare that they are sold more than once: paused ones too."""
+    """Return the names of the pools that the settings allow to be overcommitted; paused pools are among them."""
     pools = settings.cluster.node_pools
     declared = {name for name, pool in pools.items() if pool.overcommit == "allowed"}
     if settings.cluster.kind == "eks":
@@ -50,14 +52,14 @@ def declared(settings: Settings) -> frozenset[str]:
 
 
 def excesses(settings: Settings) -> Mapping[str, str]:
-    """What to do about each pool that is sold more than once while nobody has declared it. A moment, where the capacity
-    of every label takes seconds."""
+    """Return a message for each pool that is overcommitted although the settings do not allow it. Much faster than
+    `capacity`, because it skips the labels."""
     undeclared = sorted(settings.cluster.node_pools.keys() - declared(settings))
-    pools = {name: _reckoned(settings, name, False, labels=False) for name in undeclared}
+    pools = {name: _capacity(settings, name, False, labels=False) for name in undeclared}
     return {name: pool.excess for name, pool in pools.items() if pool.excess}
 
 
-def _reckoned(settings: Settings, name: str, overcommit: bool, *, labels: bool = True) -> Pool:
+def _capacity(settings: Settings, name: str, overcommit: bool, *, labels: bool = True) -> Pool:
     if settings.cluster.kind == "eks":
         # Imported here: only such stacks need the table of instance types.
         from gpufleet_tools.capacity.elastic_pools import elastic_pool
@@ -74,7 +76,7 @@ def _pool(settings: BareMetalSettings, name: str, overcommit: bool, *, labels: b
         pool=name,
         nodes=len(pool.nodes),
         gpus=len(pool.nodes) * pool.accelerator.devices,
-        asked=sum(runner.max * runner.gpus for runner in runners.values()),
+        requested=sum(runner.max * runner.gpus for runner in runners.values()),
         fits=packing.fit(demands, shapes),
         overcommit=overcommit,
         labels=[_label(each, [other for other in demands if other is not each], shapes) for each in demands if labels],
@@ -92,7 +94,7 @@ def _label(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeShape]
         guaranteed=promised.jobs,
         guaranteed_exactly=promised.exact,
         burst=min(demand.most, packing.alone(demand, shapes)),
-        kept_out_by=[
+        limited_by=[
             Blocker.model_construct(label=label, jobs=jobs)
             for jobs, label in sorted((jobs, label) for jobs, label in blockers if jobs is not None)
         ],
@@ -104,7 +106,7 @@ def _label(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeShape]
 
 
 def _shapes(pool: NodePool) -> list[NodeShape]:
-    """Nodes with the same labels are alike: their pool says everything else."""
+    """Return a shape for each set of node labels; everything else is the same in a pool."""
     has = _amounts(
         pool.accelerator.devices,
         pool.allocatable.cpu,
@@ -138,66 +140,66 @@ def _amounts(gpus: int, cpu: str, memory: str, storage: str, pods: int, rounding
     return (gpus, *whole, pods)
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- as text ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("runs-on", "pool", "GPUs", "max", "guaranteed", "burst", "of a node", "kept out by")
+_COLUMNS = ("runs-on", "pool", "GPUs", "max", "guaranteed", "burst", "share of a node", "limited by")
 
-_LEFT = frozenset({"runs-on", "pool", "of a node", "kept out by"})
-"""Columns of words, which start at the left; numbers end at the right."""
+_LEFT = frozenset({"runs-on", "pool", "share of a node", "limited by"})
+"""Columns of text, aligned left; numbers are aligned right."""
 
 
 def text(found: StackCapacity, columns: int = UNBOUNDED) -> str:
-    """A table of labels, then what is to be said of each pool."""
+    """Return a table of labels, then lines about each pool."""
     rows = [_COLUMNS, *(_row(pool, label) for pool in found.pools for label in pool.labels)]
     lines = [*aligned(rows, _LEFT, columns), ""] if len(rows) > 1 else []
     for pool in found.pools:
-        lines += [f"pool {pool.pool}: {line}" for line in _said(pool)]
+        lines += [f"pool {pool.pool}: {line}" for line in _lines(pool)]
     return folded("\n".join(lines), columns)
 
 
 def _row(pool: Pool, label: LabelCapacity) -> tuple[str, ...]:
     used = ", ".join(f"{name} {share:.0%}" for name, share in label.shares.items() if name != "pods")
-    blockers = ", ".join(f"{each.jobs} of {each.label}" for each in label.kept_out_by) or "none"
+    blockers = ", ".join(f"{each.jobs} of {each.label}" for each in label.limited_by) or "none"
     held = ((label.guaranteed, label.guaranteed_exactly), (label.burst, label.burst_exactly))
     bounds = (f"{'' if exact else 'at least '}{jobs}" for jobs, exact in held)
     return (label.label, pool.pool, str(label.gpus), str(label.max), *bounds, used, blockers)
 
 
-def _said(pool: Pool) -> Iterator[str]:
+def _lines(pool: Pool) -> Iterator[str]:
     if pool.fits == "no":
-        yield ("declared: " if pool.overcommit else "") + pool.too_much
+        yield ("overcommit allowed: " if pool.overcommit else "") + pool.too_much
     else:
-        yield _fitting(pool) if pool.kind == "fixed" else _fitting_if_bought(pool)
-    if pool.kind == "elastic" and pool.unreckoned:
-        yield f"what {listed(pool.unreckoned, 'and')} may ask for on each node is not known, and not taken off"
+        yield _fitting(pool) if pool.kind == "fixed" else _fitting_on_types(pool)
+    if pool.kind == "elastic" and pool.unknown_requests:
+        yield f"requests of {listed(pool.unknown_requests, 'and')} on each node are unknown and not subtracted"
     for label in pool.labels:
         if label.gpus and label.shares:
             more = [f"{name} {label.shares[name]:.0%}" for name in ("CPU", "memory", "disk") if _exceeds(label, name)]
             if more:
-                yield f"{label.label} takes {', '.join(more)} of a node for {label.shares['GPU']:.0%} of its GPUs"
-        for each in label.kept_out_by[:1]:
+                yield f"{label.label} uses {', '.join(more)} of a node, but only {label.shares['GPU']:.0%} of its GPUs"
+        for each in label.limited_by[:1]:
             yield (
-                f"{each.jobs} job{'s' * (each.jobs > 1)} of {each.label}, spread over its nodes, leave no room for any"
-                f" of {label.label}"
+                f"{each.jobs} job{'s' * (each.jobs > 1)} of {each.label}, spread over its nodes, can leave no room for"
+                f" {label.label}"
             )
 
 
 def _fitting(pool: PoolCapacity) -> str:
     if pool.fits == "yes":
-        return f"all labels at their max fit at once: {pool.asked} of {pool.gpus} GPUs"
-    return "largest first, the labels at their max do not fit at once; whether they can was not found out"
+        return f"all labels at their max fit at the same time: {pool.requested} of {pool.gpus} GPUs"
+    return "unknown whether all labels at their max fit at the same time: a full search takes too long"
 
 
-def _fitting_if_bought(pool: ElasticPoolCapacity) -> str:
+def _fitting_on_types(pool: ElasticPoolCapacity) -> str:
     within = f"within its limits ({pool.limits})"
     if not pool.labels:
-        return f"no label runs on it; it buys {within}"
-    said = f"all labels at their max fit at once {within}"
+        return f"no label uses it; Karpenter provisions nodes {within}"
+    fits = f"all labels at their max fit at the same time {within}"
     if pool.whichever:
-        return f"{said}, whichever of its {len(pool.types)} instance types are bought" if len(pool.types) > 1 else said
+        return f"{fits}, on any of its {len(pool.types)} instance types" if len(pool.types) > 1 else fits
     if pool.fits == "yes":
-        return f"{said} if the right ones of its {len(pool.types)} instance types are bought, not whichever are"
-    return f"whether all labels at their max fit at once {within} was not found out"
+        return f"{fits} only if Karpenter provisions the best of its {len(pool.types)} types; others hold fewer"
+    return f"unknown whether {fits}: a full search takes too long"
 
 
 def _exceeds(label: LabelCapacity, name: str) -> bool:

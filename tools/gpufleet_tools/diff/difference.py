@@ -289,7 +289,7 @@ def _cost(before: EvaluatedStack | None, after: EvaluatedStack | None) -> CostCh
     old, new = (side.cost if side else None for side in (before, after))
     if (before and after and not (old and new)) or (said := _amount(old)) == _amount(new):
         return None
-    bases = dict.fromkeys(f"{side.basis}, spot not reckoned" for side in (old, new) if side)
+    bases = dict.fromkeys(f"{side.basis}; spot is usually lower" for side in (old, new) if side)
     return CostChange(
         before=old.per_hour if old else None,
         after=new.per_hour if new else None,
