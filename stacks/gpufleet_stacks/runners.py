@@ -106,7 +106,7 @@ def project_args(name: str, project: Project) -> RunnerProjectArgs:
 def component_credentials(project: str, credentials: Credentials) -> ExistingSecret | GithubApp | GithubToken:
     """A project's credentials; what is secret comes from the stack's configuration."""
     if isinstance(credentials, ExistingSecretCredentials):
-        return ExistingSecret(name=credentials.secret_name)
+        return ExistingSecret(name=credentials.secret_name, revision=credentials.revision)
     secret = pulumi.Config(NAMESPACE).require_secret(secret_key(project, credentials))
     if isinstance(credentials, GithubAppCredentials):
         return GithubApp(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -17,6 +20,9 @@ class ExistingSecret:
 
     name: str
     """Name of the secret."""
+    revision: str | None = None
+    """Any text that the owners change together with the secret's contents: listeners read credentials only when they
+    start, and a new revision restarts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +65,9 @@ class ProjectReference:
     """Name of the secret in that namespace with the runners' credentials."""
     runner_group: str | None = None
     """GitHub runner group; None for GitHub's default group."""
+    credentials_revision: pulumi.Input[str] | None = None
+    """Text that changes with the contents of the secret; a change restarts the listeners. None if nothing shows such a
+    change."""
     needs: Sequence[pulumi.Resource] = ()
     """Resources that must exist before a scale set, and outlive it. Without its credentials, a scale set cannot be
     unregistered and is never removed."""
@@ -93,16 +102,19 @@ class RunnerProject(pulumi.ComponentResource):
     def __init__(self, name: str, args: RunnerProjectArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gpu-runners:index:RunnerProject", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
+        revision: pulumi.Input[str] | None
         if isinstance(args.credentials, ExistingSecret):
-            secret_name = args.credentials.name
+            secret_name, revision = args.credentials.name, args.credentials.revision
             needs: list[pulumi.Resource] = [Namespace.get(f"{name}-namespace", args.namespace, opts=child)]
         else:
             secret_name = args.credentials.secret_name
             namespace = Namespace(f"{name}-namespace", metadata={"name": args.namespace}, opts=child)
+            data = secret_data(args.credentials)
+            revision = credentials_revision(f"{args.namespace}/{secret_name}", data)
             secret = Secret(
                 f"{name}-credentials",
                 metadata={"name": secret_name, "namespace": args.namespace},
-                data=secret_data(args.credentials),
+                data=data,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
             )
             needs = [namespace, secret]
@@ -111,6 +123,7 @@ class RunnerProject(pulumi.ComponentResource):
             namespace=args.namespace,
             credentials_secret=secret_name,
             runner_group=args.runner_group,
+            credentials_revision=revision,
             needs=needs,
         )
         self.ready = self
@@ -131,3 +144,20 @@ def secret_data(credentials: GithubApp | GithubToken) -> dict[str, pulumi.Input[
 
 def _encoded(value: pulumi.Input[str]) -> pulumi.Output[str]:
     return pulumi.Output.secret(value).apply(lambda text: base64.b64encode(text.encode()).decode())
+
+
+def credentials_revision(secret: str, data: Mapping[str, pulumi.Input[str]]) -> pulumi.Output[str]:
+    """Return a digest of a secret's data that is safe to show, in the clear even if the data is secret.
+
+    `secret` is the Secret's namespace and name; two Secrets with the same data have different digests. The digest
+    confirms a guess of the data, but there is none to make: a private key of an App has at least 112 bits of security,
+    and the tokens of GitHub have 30 random letters and digits, 178 bits (GitHub's blog of 2021-04-05, "Behind GitHub's
+    new authentication token formats").
+    """
+
+    def digest(values: Mapping[str, str]) -> str:
+        content = json.dumps(dict(values), sort_keys=True).encode()
+        return hmac.new(content, secret.encode(), hashlib.sha256).hexdigest()[:16]
+
+    # Without unsecret, Pulumi would hide it, and with it the line of a preview that says why listeners restart.
+    return pulumi.Output.unsecret(pulumi.Output.all(**data).apply(digest))

@@ -13,6 +13,9 @@ from gpufleet.arc.scale_set_args import DO_NOT_DISRUPT, LABEL_LIMIT, RunnerScale
 from gpufleet.chart import Chart
 from gpufleet.problem import Problem, refuse
 
+CREDENTIALS_REVISION = "gpufleet.dev/credentials-revision"
+"""Annotation of a listener's pod that changes with the project's credentials."""
+
 
 class RunnerScaleSet(pulumi.ComponentResource):
     """The Helm release of one scale set.
@@ -81,6 +84,21 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
         values["runnerGroup"] = args.project.runner_group
     if args.controller.listener_metrics:
         values["listenerMetrics"] = dict(args.controller.listener_metrics)
-    if args.controller.listener_template:
-        values["listenerTemplate"] = dict(args.controller.listener_template)
+    if template := listener_template(args):
+        values["listenerTemplate"] = template
     return values
+
+
+def listener_template(args: RunnerScaleSetArgs) -> dict[str, Any] | None:
+    """Return the listener's pod template: that of the controller, and the revision of the credentials as an annotation.
+
+    The controller does not watch secrets, and a listener reads its credentials only when it starts. A changed
+    annotation replaces the listener, and no runner: `RunnerSetSpecHash` of 0.14.2 leaves the listener's template out
+    (apis/actions.github.com/v1alpha1/autoscalingrunnerset_types.go).
+    """
+    template = dict(args.controller.listener_template or {})
+    if args.project.credentials_revision is None:
+        return template or None
+    # The CRD requires a container; with the name `listener` it is ARC's own.
+    template.setdefault("spec", {"containers": [{"name": "listener"}]})
+    return {"metadata": {"annotations": {CREDENTIALS_REVISION: args.project.credentials_revision}}, **template}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+import re
 from typing import Any
 
 import pulumi
 import pytest
+from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 
 from gpufleet.arc import ExistingSecret, GithubApp, GithubToken, RunnerProject, RunnerProjectArgs
-from gpufleet_tools.plan.plan import Hidden, Plan, revealed, shown
+from gpufleet_tools.plan.plan import UNKNOWN, Hidden, Plan, revealed, shown
 from tests.recording import on_cluster, recorded, the
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
@@ -119,3 +122,58 @@ def test_what_scale_sets_depend_on_is_all_there_is(credentials: Any) -> None:
     made, plan = project(credentials)
     children = {resource.name for resource in plan.resources if resource.parent}
     assert {resource._name for resource in made.reference.needs} == children
+
+
+# -- the revision of the credentials ----------------------------------------------------------------------------------
+
+
+def revision(credentials: Any, namespace: str = "pytorch") -> Any:
+    """The revision as a Pulumi resource is given it."""
+    args = RunnerProjectArgs(config_url=URL, namespace=namespace, credentials=credentials)
+
+    def build() -> None:
+        opts = on_cluster()
+        made = RunnerProject("project", args, opts).reference.credentials_revision
+        ConfigMap("shown", data={"revision": made}, opts=opts)
+
+    return the(recorded(build), "ConfigMap").inputs["data"].get("revision")
+
+
+def test_every_part_of_the_credentials_changes_the_revision() -> None:
+    others = [
+        dataclasses.replace(APP, app_id="1000002"),
+        dataclasses.replace(APP, installation_id="50000002"),
+        dataclasses.replace(APP, private_key=KEY + "\n"),
+        TOKEN,
+        dataclasses.replace(TOKEN, token="ghp_0124"),
+    ]
+    found = [revision(each) for each in (APP, *others)]
+    assert len({*found}) == len(found)
+    assert revision(APP) == found[0]
+
+
+def test_the_revision_is_shown_and_shows_nothing() -> None:
+    """It is no secret to Pulumi, or the whole Helm values would be one."""
+    found = revision(APP)
+    assert re.fullmatch(r"[0-9a-f]{16}", found)
+    # The same key in two places does not show as the same.
+    assert found != revision(APP, "another-namespace")
+
+
+def test_the_revision_of_an_existing_secret_is_its_owners() -> None:
+    assert revision(EXISTING) is None
+    assert revision(dataclasses.replace(EXISTING, revision="2026-11")) == "2026-11"
+
+
+def test_the_revision_of_a_key_that_is_not_known_yet_is_not_known_either() -> None:
+    """The key comes from a resource that the preview does not create."""
+
+    def build() -> None:
+        opts = on_cluster()
+        source = Secret("source", string_data={"token": "x"}, opts=opts)
+        token = GithubToken(secret_name="token", token=pulumi.Output.concat("ghp_", source.id))
+        args = RunnerProjectArgs(config_url=URL, namespace="pytorch", credentials=token)
+        made = RunnerProject("project", args, opts).reference.credentials_revision
+        ConfigMap("shown", data={"revision": made}, opts=opts)
+
+    assert the(recorded(build), "ConfigMap").inputs["data"]["revision"] is UNKNOWN

@@ -490,6 +490,29 @@ def test_tolerations_and_runner_group_are_passed_on() -> None:
     assert values["runnerGroup"] == "gpus"
 
 
+def with_revision(args: RunnerScaleSetArgs, revision: str | None) -> RunnerScaleSetArgs:
+    return changed(args, project=dataclasses.replace(args.project, credentials_revision=revision))
+
+
+def test_the_listener_has_the_revision_of_the_credentials() -> None:
+    """And nothing else of the listener or the runners depends on it."""
+    values = values_of(with_revision(BASE, "2026-11"))
+    annotations = {"gpufleet.dev/credentials-revision": "2026-11"}
+    assert values.pop("listenerTemplate") == {
+        "metadata": {"annotations": annotations},
+        "spec": {"containers": [{"name": "listener"}]},
+    }
+    assert values == values_of(BASE)
+
+
+def test_the_revision_keeps_the_controllers_template_of_listeners() -> None:
+    template = {"spec": {"containers": [{"name": "listener"}], "nodeSelector": {"role": "system"}}}
+    args = changed(BASE, controller=dataclasses.replace(BASE.controller, listener_template=template))
+    assert values_of(args)["listenerTemplate"] == template
+    assert values_of(with_revision(args, "2"))["listenerTemplate"]["spec"] == template["spec"]
+    assert "metadata" not in template
+
+
 @pytest.mark.parametrize("args", [PYTORCH, BASE], ids=["docker", "plain"])
 def test_karpenter_is_asked_to_leave_runners_alone(args: RunnerScaleSetArgs) -> None:
     """And nothing else is changed; by default it is not asked."""
@@ -601,7 +624,9 @@ def test_values_are_known_to_the_chart(mi300: Plan, scale_set_chart: Any) -> Non
     """The chart has no schema: a key it does not know is silently ignored."""
     for each in mi300.releases():
         if each.is_scale_set:
-            assert scale_set_chart.unknown(each.values, free=(("template", "spec"),)) == []
+            # The chart hands listenerTemplate on as it is; the API server holds it against the CRD.
+            free = (("template", "spec"), ("listenerTemplate",))
+            assert scale_set_chart.unknown(each.values, free=free) == []
 
 
 def test_a_runner_group_is_known_to_the_chart(scale_set_chart: Any) -> None:

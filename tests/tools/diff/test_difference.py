@@ -167,16 +167,20 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "rotate-a-secret": PullRequest(
         edits=((MI300, "v1:first", "v1:second"),),
-        resources="1 updated; secret test-cluster-privateKey is set anew",
+        resources="2 updated; secret test-cluster-privateKey is set anew",
         says=(
             "- secret test-cluster-privateKey is set anew",
+            "- listeners of 1 label restart, no job is touched: mi300-cluster",
             "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
         ),
     ),
     "change-what-is-kept-in-a-secret": PullRequest(
         edits=((MI300, 'appId: "1000001"', 'appId: "1000002"'),),
-        resources="1 updated",
-        says=("-  github_app_id: <secret>\n+  github_app_id: <another secret>",),
+        resources="2 updated",
+        says=(
+            "-  github_app_id: <secret>\n+  github_app_id: <another secret>",
+            "- listeners of 1 label restart, no job is touched: mi300-cluster",
+        ),
     ),
     "forget-a-secret": PullRequest(
         edits=((MI300, SECRET, ""),),

@@ -12,6 +12,7 @@ from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.secrets import redacted
 from gpufleet_tools.capacity.instance_prices import money
 from gpufleet_tools.diff.environment.jobs import environments
+from gpufleet_tools.diff.environment.listeners import listener_restarts
 from gpufleet_tools.diff.environment.pools import pool_changes
 from gpufleet_tools.diff.evaluation import (
     EvaluatedCost,
@@ -56,6 +57,8 @@ class StackDifference(Documented):
     """Resources that change, the worst first."""
     secrets: list[str]
     """Secret keys that are set for the first time, set anew or removed."""
+    listeners: list[str] = []
+    """Labels whose listener restarts and whose runners stay, in a stack that stays."""
     pools: list[str]
     """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
     cost: CostChange | None
@@ -233,12 +236,14 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     known = {(finding.name, finding.path) for finding in old.findings}
     moved = cluster_moved(old.resources, new.resources)
+    stays = before is not None and after is not None and not moved
     return StackDifference(
         stack=name,
         state="new" if before is None else "gone" if after is None else "there",
         moved=moved,
         resources=[] if moved else resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
+        listeners=listener_restarts(old.resources, new.resources) if stays else [],
         pools=_pools(old, new) if before and after else [],
         cost=_cost(before, after),
         runs=runs(old.resources, new.resources) if before and after else [],

@@ -106,6 +106,11 @@ def _cost(stack: StackDifference) -> Iterator[str]:
         yield f"cost per hour at max {stack.cost.said} ({stack.cost.basis})"
 
 
+def _listeners(stack: StackDifference) -> Iterator[str]:
+    if labels := stack.listeners:
+        yield f"listeners of {_labels(len(labels))} restart, no job is touched: {', '.join(labels)}"
+
+
 def _costs(difference: Difference) -> Iterator[str]:
     """In short, of the first stacks; `_cost` has what kind of prices they are."""
     costs = [f"{each.stack} {each.cost.said}" for each in difference.stacks if each.cost]
@@ -138,7 +143,7 @@ def _stack_lines(stack: StackDifference) -> Iterator[str]:
     yield from ("", f"{stack.stack}: {_happens(stack)}")
     yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
     yield from (f"  secret {line}" for line in stack.secrets)
-    yield from (f"  {line}" for line in stack.runs)
+    yield from (f"  {line}" for line in [*_listeners(stack), *stack.runs])
     yield from (f"  {each.severity}: {each.path}: {each.message} [{each.name}]" for each in stack.findings)
     for change in stack.resources:
         yield f"  {_SIGNS[change.action]} {_resource_line(change)}"
@@ -199,7 +204,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
             [
                 *map(_plain, [*stack.pools, *_cost(stack)]),
                 *(f"secret {_plain(line)}" for line in stack.secrets),
-                *map(_plain, stack.runs),
+                *map(_plain, [*_listeners(stack), *stack.runs]),
                 *(
                     f"{each.severity}: {_plain(f'{each.path}: {each.message} [{each.name}]')}"
                     for each in stack.findings

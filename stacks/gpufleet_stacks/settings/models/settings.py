@@ -85,6 +85,9 @@ class ExistingSecretCredentials(Model):
     """An existing Kubernetes secret."""
     secret_name: Name
     """Name of the Kubernetes secret."""
+    revision: Filled | None = None
+    """Text of your choice, such as a date. Change it after the secret's contents have changed: `pulumi up` then
+    restarts the listeners, which read the secret only when they start. No job is touched."""
 
 
 class GithubAppCredentials(Model):
