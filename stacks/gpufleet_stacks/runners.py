@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
 
@@ -17,8 +18,17 @@ from gpufleet.arc.project import (
     RunnerProjectArgs,
 )
 from gpufleet.arc.scale_set import RunnerScaleSet
-from gpufleet.arc.scale_set_args import Docker, RunnerResources, RunnerScaleSetArgs, SecretKey, Volume
+from gpufleet.arc.scale_set_args import (
+    Docker,
+    KubernetesMode,
+    RunnerResources,
+    RunnerScaleSetArgs,
+    SecretKey,
+    Volume,
+)
 from gpufleet_stacks.fleet import Runners
+from gpufleet_stacks.settings.models.profiles.docker import DockerSettings, DockerSidecar, KubernetesPods
+from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.settings import (
     Credentials,
     ExistingSecretCredentials,
@@ -124,7 +134,6 @@ def scale_set_args(
     """A runner with everything that its profile and its place say about it."""
     runner = settings.runners[label]
     profile = settings.profile(runner)
-    docker = profile.docker
     return RunnerScaleSetArgs(
         label=label,
         project=project,
@@ -134,15 +143,18 @@ def scale_set_args(
         resources=RunnerResources(
             cpu=runner.cpu,
             memory=runner.memory,
+            cpu_limit=runner.limits.cpu,
+            memory_limit=runner.limits.memory,
             ephemeral_storage=profile.ephemeral_storage,
             gpus=runner.gpus,
             gpu_resource=place.gpu_resource,
+            extended=profile.extended_resources,
         ),
         image=profile.image,
         image_pull_policy=profile.image_pull_policy,
-        docker=Docker(image=docker.image, group_id=docker.group_id, data_root=docker.data_root)
-        if runner.docker
-        else None,
+        command=profile.command,
+        args=profile.args,
+        docker=docker_mode(profile.docker) if runner.docker else None,
         render_group=profile.render_group,
         runtime_class=profile.runtime_class,
         node_selector={**place.node_selector, **profile.node_selector},
@@ -152,13 +164,85 @@ def scale_set_args(
             variable: SecretKey(name=source.name, key=source.key)
             for variable, source in profile.env_from_secret.items()
         },
+        env_value_from=profile.env_value_from,
+        env_from=profile.env_from,
+        security_context=profile.security_context,
         volumes=[
-            Volume(name=name, mount_path=volume.mount_path, source=volume.source, read_only=volume.read_only)
+            Volume(
+                name=name,
+                mount_path=volume.mount_path,
+                source=volume.source,
+                sub_path=volume.sub_path,
+                read_only=volume.read_only,
+            )
             for name, volume in profile.volumes.items()
         ],
+        volume_mounts=profile.volume_mounts,
+        work_volume=profile.work_volume,
+        init_containers=profile.init_containers,
+        pod_spec=pod_fields(profile),
+        pod_metadata=profile.pod_metadata.model_dump(exclude_defaults=True),
+        pod_template=profile.pod_template or {},
+        listener_template=profile.listener_template,
+        listener_metrics=listener_metrics(profile),
         do_not_disrupt=place.do_not_disrupt,
         needs=place.needs,
     )
+
+
+def docker_mode(settings: DockerSettings) -> Docker | KubernetesMode:
+    """How jobs run containers, as the component takes it."""
+    if isinstance(settings, DockerSidecar):
+        return Docker(
+            image=settings.image,
+            group_id=settings.group_id,
+            data_root=settings.data_root,
+            command=settings.command,
+            args=settings.args,
+            startup_probe=settings.startup_probe,
+            volume_mounts=settings.volume_mounts,
+        )
+    claim = settings.work_volume_claim if isinstance(settings, KubernetesPods) else None
+    return KubernetesMode(work_volume_claim=claim, additional_role_rules=settings.additional_role_rules)
+
+
+POD_FIELDS: Mapping[str, str] = {
+    "pod_security_context": "securityContext",
+    "service_account_name": "serviceAccountName",
+    "automount_service_account_token": "automountServiceAccountToken",
+    "affinity": "affinity",
+    "topology_spread_constraints": "topologySpreadConstraints",
+    "priority_class_name": "priorityClassName",
+    "image_pull_secrets": "imagePullSecrets",
+    "dns_policy": "dnsPolicy",
+    "dns_config": "dnsConfig",
+    "host_aliases": "hostAliases",
+    "host_users": "hostUsers",
+    "termination_grace_period_seconds": "terminationGracePeriodSeconds",
+}
+"""Settings of a profile that are fields of the pod's spec as they stand, by the name of the setting."""
+
+
+def pod_fields(profile: Profile) -> dict[str, Any]:
+    """Those fields of the pod's spec that a profile sets."""
+    given = {field: getattr(profile, setting) for setting, field in POD_FIELDS.items()}
+    return {
+        field: list(value) if isinstance(value, tuple) else value
+        for field, value in given.items()
+        if value is not None and value not in ({}, ())
+    }
+
+
+def listener_metrics(profile: Profile) -> dict[str, Any] | None:
+    """The metrics of a profile's listeners, as the chart takes them; None where it says nothing."""
+    if profile.listener_metrics is None:
+        return None
+    given = profile.listener_metrics.model_dump(exclude_defaults=True)
+    return {kind: {name: _as_lists(metric) for name, metric in metrics.items()} for kind, metrics in given.items()}
+
+
+def _as_lists(metric: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: list(values) for name, values in metric.items()}
 
 
 def toleration_object(toleration: Toleration) -> dict[str, str]:

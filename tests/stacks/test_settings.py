@@ -93,13 +93,12 @@ def test_every_error_file_says_what_it_expects() -> None:
 def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> None:
     """A broken project and a broken profile are left out, and who names them is not told that they are missing."""
     text = (CASES / "partitioned.ok.yaml").read_text()
-    text = text.replace("https://github.com/example", "example").replace("pool: whole", "pool: whole\n      colour: 1")
+    text = text.replace("https://github.com/example", "example").replace("pool: whole", "pool: whole\n      imagee: 1")
     text = text.replace("max: 64", "max: 3").replace("memory: 34Gi", "memory: 35Gi")
     assert problems(text, tmp_path) == [
         '29: projects.ml.configUrl: "example" is not a GitHub URL: write https://github.com/ORG or '
         "https://github.com/ORG/REPO",
-        "35: profiles.whole.colour: unknown key; allowed: docker, env, envFromSecret, ephemeralStorage, image, "
-        "imagePullPolicy, nodeSelector, pool, renderGroup, runnerVersion, runtimeClass, tolerations, volumes",
+        "35: profiles.whole.imagee: unknown key; did you mean 'image'?",
         "46: runners.mi300-cpx.memory: 35Gi is more than the share that goes with 1 GPU: 64 such runners fill a node; "
         "ask for at most 34.3Gi",
         "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",

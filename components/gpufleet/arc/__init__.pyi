@@ -11,6 +11,7 @@ from .project import RunnerProject as RunnerProject
 from .project import RunnerProjectArgs as RunnerProjectArgs
 from .scale_set import RunnerScaleSet as RunnerScaleSet
 from .scale_set_args import Docker as Docker
+from .scale_set_args import KubernetesMode as KubernetesMode
 from .scale_set_args import RunnerResources as RunnerResources
 from .scale_set_args import RunnerScaleSetArgs as RunnerScaleSetArgs
 from .scale_set_args import SecretKey as SecretKey

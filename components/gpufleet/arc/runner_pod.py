@@ -2,32 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpufleet.arc.scale_set_args import Docker, RunnerResources, RunnerScaleSetArgs, Volume
+from gpufleet.arc.scale_set_args import (
+    DO_NOT_DISRUPT,
+    Docker,
+    KubernetesMode,
+    RunnerResources,
+    RunnerScaleSetArgs,
+    Volume,
+)
+from gpufleet.arc.strategic_merge import merged
+
+Fields = dict[str, Any]
+"""A part of a pod, as its YAML has it."""
+
+RUNNER_COMMAND = ("/home/runner/run.sh",)
+"""Command of the runner in GitHub's image."""
+
+OWN_VOLUMES = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
+"""Names of volumes that the pod has of its own."""
+
+OWN_CONTAINERS = ("runner", "init-dind-externals", "dind")
+"""Names of containers that the pod has of its own."""
+
+OWN_MOUNTS = ("/home/runner/_work", "/home/runner/externals", "/var/run", "/etc/podinfo")
+"""Mount paths of those volumes in the runner container."""
 
 
-def pod_spec(args: RunnerScaleSetArgs) -> dict[str, Any]:
+def pod_template(args: RunnerScaleSetArgs) -> Fields:
+    """Return the pod template of a scale set."""
+    metadata = {key: dict(value) for key, value in args.pod_metadata.items() if value}
+    if args.do_not_disrupt:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **DO_NOT_DISRUPT}
+    template: Fields = {"spec": pod_spec(args)} | ({"metadata": metadata} if metadata else {})
+    patched: Fields = merged(template, args.pod_template)
+    return patched
+
+
+def pod_spec(args: RunnerScaleSetArgs) -> Fields:
     """Return the pod spec of one runner."""
-    spec: dict[str, Any] = {}
+    spec: Fields = dict(args.pod_spec)
     if args.render_group is not None:
-        spec["securityContext"] = {"supplementalGroups": [args.render_group]}
+        context = dict(spec.get("securityContext", {}))
+        groups = [args.render_group, *context.get("supplementalGroups", [])]
+        spec["securityContext"] = {**context, "supplementalGroups": groups}
     if args.runtime_class:
         spec["runtimeClassName"] = args.runtime_class
     if args.node_selector:
         spec["nodeSelector"] = dict(args.node_selector)
     if args.tolerations:
         spec["tolerations"] = [dict(toleration) for toleration in args.tolerations]
-    if args.docker:
-        spec["initContainers"] = [_externals_container(args), _docker_container(args, args.docker)]
+    containers: list[Fields] = []
+    if isinstance(args.docker, Docker):
+        containers = [_externals_container(args), _docker_container(args, args.docker)]
+    if containers := [*containers, *(dict(container) for container in args.init_containers)]:
+        spec["initContainers"] = containers
     spec["containers"] = [_runner_container(args)]
-    volumes = [{"name": name, "emptyDir": {}} for name in (_DOCKER_VOLUMES if args.docker else _PLAIN_VOLUMES)]
-    spec["volumes"] = volumes + [{"name": volume.name, **volume.source} for volume in args.volumes]
+    own = [{"name": name, **source} for name, source in _own_volumes(args).items()]
+    if volumes := [*own, *({"name": volume.name, **volume.source} for volume in args.volumes)]:
+        spec["volumes"] = volumes
     return spec
 
 
-_PLAIN_VOLUMES = ("work",)
-_DOCKER_VOLUMES = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
+def _own_volumes(args: RunnerScaleSetArgs) -> dict[str, Mapping[str, Any]]:
+    """Return the sources of the pod's own volumes. In Kubernetes mode the chart adds the work folder."""
+    if isinstance(args.docker, KubernetesMode):
+        return {}
+    names = ["work"]
+    if isinstance(args.docker, Docker):
+        names += ["dind-sock", "dind-externals"]
+        names += ["docker-data"] if args.docker.data_root else []
+        names += ["podinfo"] if _lists_devices(args) else []
+    sources: dict[str, Mapping[str, Any]] = {name: {"emptyDir": {}} for name in names}
+    return sources | ({"work": args.work_volume} if args.work_volume else {})
+
+
+def _lists_devices(args: RunnerScaleSetArgs) -> bool:
+    """Return whether the runner starts with the script that lists the pod's GPUs for `docker run`."""
+    return isinstance(args.docker, Docker) and args.command is None and args.args is None
+
 
 _WORK = {"name": "work", "mountPath": "/home/runner/_work"}
 _SOCKET = {"name": "dind-sock", "mountPath": "/var/run"}
@@ -35,7 +90,10 @@ _EXTERNALS = {"name": "dind-externals", "mountPath": "/home/runner/externals"}
 _PODINFO = {"name": "podinfo", "mountPath": "/etc/podinfo"}
 
 
-def _externals_container(args: RunnerScaleSetArgs) -> dict[str, Any]:
+# -- Docker -----------------------------------------------------------------------------------------------------------
+
+
+def _externals_container(args: RunnerScaleSetArgs) -> Fields:
     """Return the container that copies the runner's tools to where the jobs' containers can mount them."""
     return {
         "name": "init-dind-externals",
@@ -46,52 +104,101 @@ def _externals_container(args: RunnerScaleSetArgs) -> dict[str, Any]:
     }
 
 
-def _docker_container(args: RunnerScaleSetArgs, docker: Docker) -> dict[str, Any]:
+def _docker_container(args: RunnerScaleSetArgs, docker: Docker) -> Fields:
     """Return the Docker daemon as a native sidecar: an init container with restart policy Always. It starts before the
     runner and ends after it."""
-    return {
+    container: Fields = {
         "name": "dind",
         "image": docker.image,
         "imagePullPolicy": args.image_pull_policy,
         "restartPolicy": "Always",
-        "command": ["sh", "-c"],
-        "args": [
-            "dockerd --host=unix:///var/run/docker.sock --group=${DOCKER_GROUP_GID}"
-            f" --data-root={docker.data_root} &\n"
-            "until docker info >/dev/null 2>&1; do sleep 5; done\n"
-            "tail -f /dev/null\n"
-        ],
+        **_start(docker),
         "env": [{"name": "DOCKER_GROUP_GID", "value": str(docker.group_id)}],
         "securityContext": {"privileged": True},
-        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", f"rm -rf {docker.data_root}/*"]}}},
-        "volumeMounts": [_WORK, _SOCKET, _EXTERNALS, {"name": "docker-data", "mountPath": docker.data_root}],
     }
+    if docker.startup_probe:
+        container["startupProbe"] = dict(docker.startup_probe)
+    if docker.data_root:
+        emptied = ["sh", "-c", f"rm -rf {docker.data_root}/*"]
+        container["lifecycle"] = {"preStop": {"exec": {"command": emptied}}}
+    mounts = [_WORK, _SOCKET, _EXTERNALS, *_data_mount(docker)]
+    return container | {"volumeMounts": [*mounts, *(dict(mount) for mount in docker.volume_mounts)]}
 
 
-def _runner_container(args: RunnerScaleSetArgs) -> dict[str, Any]:
+def _start(docker: Docker) -> Fields:
+    """Return command and arguments of the daemon's container. Its own script waits for the daemon, and so outlives it
+    for the runner's last step."""
+    if docker.command is not None or docker.args is not None:
+        own = {"command": docker.command, "args": docker.args}
+        return {key: list(words) for key, words in own.items() if words is not None}
+    data_root = f" --data-root={docker.data_root}" if docker.data_root else ""
+    script = (
+        f"dockerd --host=unix:///var/run/docker.sock --group=${{DOCKER_GROUP_GID}}{data_root} &\n"
+        "until docker info >/dev/null 2>&1; do sleep 5; done\n"
+        "tail -f /dev/null\n"
+    )
+    return {"command": ["sh", "-c"], "args": [script]}
+
+
+def _data_mount(docker: Docker) -> list[Fields]:
+    return [{"name": "docker-data", "mountPath": docker.data_root}] if docker.data_root else []
+
+
+# -- the runner -------------------------------------------------------------------------------------------------------
+
+
+def _runner_container(args: RunnerScaleSetArgs) -> Fields:
     """Return the runner container. Its name must be `runner`: ARC passes the job's registration only to that container.
     Its command is set, because the list of containers replaces the chart's own."""
-    env = [_field("POD_NAME", "metadata.name"), _field("NODE_NAME", "spec.nodeName")]
-    env += [{"name": name, "value": value} for name, value in args.env.items()]
-    env += [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": source.name, "key": source.key}}}
-        for name, source in args.env_from_secret.items()
-    ]
-    mounts: list[dict[str, Any]] = [dict(_WORK)]
-    command = ["/home/runner/run.sh"]
-    if args.docker:
-        env.insert(0, {"name": "DOCKER_HOST", "value": "unix:///var/run/docker.sock"})
-        mounts += [_SOCKET, _EXTERNALS, _PODINFO, {"name": "docker-data", "mountPath": args.docker.data_root}]
-        command = ["/bin/sh", "-c", docker_runner_script(args.render_group)]
-    return {
+    container: Fields = {
         "name": "runner",
         "image": args.image,
         "imagePullPolicy": args.image_pull_policy,
-        "command": command,
-        "resources": _resources(args.resources),
-        "env": env,
-        "volumeMounts": mounts + [_mount(volume) for volume in args.volumes],
+        "command": _command(args),
     }
+    if args.args is not None:
+        container["args"] = list(args.args)
+    container |= {"resources": _resources(args.resources), "env": _variables(args)}
+    if args.env_from:
+        container["envFrom"] = [dict(source) for source in args.env_from]
+    if args.security_context:
+        container["securityContext"] = dict(args.security_context)
+    mounts = [*_own_mounts(args), *_mounts(args.volumes), *(dict(mount) for mount in args.volume_mounts)]
+    return container | ({"volumeMounts": mounts} if mounts else {})
+
+
+def _command(args: RunnerScaleSetArgs) -> list[str]:
+    if args.command is not None:
+        return list(args.command)
+    return ["/bin/sh", "-c", docker_runner_script(args.render_group)] if _lists_devices(args) else [*RUNNER_COMMAND]
+
+
+def _variables(args: RunnerScaleSetArgs) -> list[Fields]:
+    """Return the container's environment; a variable of the arguments replaces one of the pod's own."""
+    own = [_field("POD_NAME", "metadata.name"), _field("NODE_NAME", "spec.nodeName")]
+    if isinstance(args.docker, Docker):
+        own.insert(0, {"name": "DOCKER_HOST", "value": "unix:///var/run/docker.sock"})
+    given: list[Fields] = [{"name": name, "value": value} for name, value in args.env.items()]
+    given += [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": source.name, "key": source.key}}}
+        for name, source in args.env_from_secret.items()
+    ]
+    given += [{"name": name, "valueFrom": dict(source)} for name, source in args.env_value_from.items()]
+    names = {variable["name"] for variable in given}
+    return [*(variable for variable in own if variable["name"] not in names), *given]
+
+
+def _own_mounts(args: RunnerScaleSetArgs) -> list[Fields]:
+    if isinstance(args.docker, KubernetesMode):
+        return []
+    mounts: list[Fields] = [dict(_WORK)]
+    if isinstance(args.docker, Docker):
+        mounts += [_SOCKET, _EXTERNALS]
+        mounts += [_PODINFO] if _lists_devices(args) else []
+        mounts += _data_mount(args.docker)
+    # Another mount at the same place replaces it.
+    taken = {mount.get("mountPath") for mount in args.volume_mounts}
+    return [mount for mount in mounts if mount["mountPath"] not in taken]
 
 
 def docker_runner_script(render_group: int | None) -> str:
@@ -115,20 +222,30 @@ until docker info >/dev/null 2>&1; do sleep 5; done
 """
 
 
-def _field(name: str, path: str) -> dict[str, Any]:
+def _field(name: str, path: str) -> Fields:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _mount(volume: Volume) -> dict[str, Any]:
-    mount: dict[str, Any] = {"name": volume.name, "mountPath": volume.mount_path}
-    return mount | {"readOnly": True} if volume.read_only else mount
+def _mounts(volumes: Sequence[Volume]) -> list[Fields]:
+    """Return the mounts of those volumes that the runner container mounts."""
+    mounts = []
+    for volume in volumes:
+        if volume.mount_path is not None:
+            mount: Fields = {"name": volume.name, "mountPath": volume.mount_path}
+            mount |= {"subPath": volume.sub_path} if volume.sub_path else {}
+            mounts.append(mount | ({"readOnly": True} if volume.read_only else {}))
+    return mounts
 
 
-def _resources(resources: RunnerResources) -> dict[str, Any]:
-    limits: dict[str, Any] = {}
+def _resources(resources: RunnerResources) -> Fields:
+    """Return requests and limits. Extended resources have both, and equal; Kubernetes knows no others of them."""
+    both: Fields = {}
     if resources.ephemeral_storage is not None:
-        limits["ephemeral-storage"] = resources.ephemeral_storage
+        both["ephemeral-storage"] = resources.ephemeral_storage
     if resources.gpus:
-        limits[resources.gpu_resource] = resources.gpus
-    requests = {"cpu": resources.cpu, "memory": resources.memory, **limits}
+        both[resources.gpu_resource] = resources.gpus
+    both |= resources.extended
+    bounds = {"cpu": resources.cpu_limit, "memory": resources.memory_limit}
+    limits = {name: amount for name, amount in bounds.items() if amount is not None} | both
+    requests = {"cpu": resources.cpu, "memory": resources.memory, **both}
     return {"requests": requests, "limits": limits} if limits else {"requests": requests}

@@ -8,8 +8,9 @@ from typing import Any
 import pulumi
 
 from gpufleet.arc.controller import ARC_REGISTRY
-from gpufleet.arc.runner_pod import pod_spec
-from gpufleet.arc.scale_set_args import DO_NOT_DISRUPT, LABEL_LIMIT, RunnerScaleSetArgs
+from gpufleet.arc.runner_pod import pod_template
+from gpufleet.arc.scale_set_args import LABEL_LIMIT, KubernetesMode, RunnerScaleSetArgs
+from gpufleet.arc.strategic_merge import merged
 from gpufleet.chart import Chart
 from gpufleet.problem import Problem, refuse
 
@@ -76,29 +77,43 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
         # Integers, because the chart silently drops strings.
         "minRunners": int(args.min_runners),
         "maxRunners": int(args.max_runners),
-        "template": {"spec": pod_spec(args)},
+        "template": pod_template(args),
     }
-    if args.do_not_disrupt:
-        values["template"]["metadata"] = {"annotations": dict(DO_NOT_DISRUPT)}
+    if isinstance(args.docker, KubernetesMode):
+        values["containerMode"] = _container_mode(args.docker)
     if args.project.runner_group:
         values["runnerGroup"] = args.project.runner_group
-    if args.controller.listener_metrics:
-        values["listenerMetrics"] = dict(args.controller.listener_metrics)
+    if metrics := args.listener_metrics or args.controller.listener_metrics:
+        values["listenerMetrics"] = dict(metrics)
     if template := listener_template(args):
         values["listenerTemplate"] = template
     return values
 
 
-def listener_template(args: RunnerScaleSetArgs) -> dict[str, Any] | None:
-    """Return the listener's pod template: that of the controller, and the revision of the credentials as an annotation.
+def listener_template(args: RunnerScaleSetArgs) -> dict[str, Any]:
+    """Return the listener's pod template: that of the controller, the scale set's own merged into it, and the revision
+    of the credentials as an annotation.
 
     The controller does not watch secrets, and a listener reads its credentials only when it starts. A changed
     annotation replaces the listener, and no runner: `RunnerSetSpecHash` of 0.14.2 leaves the listener's template out
     (apis/actions.github.com/v1alpha1/autoscalingrunnerset_types.go).
     """
-    template = dict(args.controller.listener_template or {})
-    if args.project.credentials_revision is None:
-        return template or None
-    # The CRD requires a container; with the name `listener` it is ARC's own.
-    template.setdefault("spec", {"containers": [{"name": "listener"}]})
-    return {"metadata": {"annotations": {CREDENTIALS_REVISION: args.project.credentials_revision}}, **template}
+    template: dict[str, Any] = {}
+    if args.project.credentials_revision is not None:
+        template = {"metadata": {"annotations": {CREDENTIALS_REVISION: args.project.credentials_revision}}}
+    for part in (args.controller.listener_template, args.listener_template):
+        template = merged(template, part or {})
+    if template:
+        # The CRD requires a container; with the name `listener` it is ARC's own.
+        template["spec"] = {"containers": [{"name": "listener"}]} | template.get("spec", {})
+    return template
+
+
+def _container_mode(mode: KubernetesMode) -> dict[str, Any]:
+    """Return the chart's `containerMode` of job containers that are pods."""
+    found: dict[str, Any] = {"type": "kubernetes-novolume"}
+    if mode.work_volume_claim is not None:
+        found = {"type": "kubernetes", "kubernetesModeWorkVolumeClaim": dict(mode.work_volume_claim)}
+    if mode.additional_role_rules:
+        found["kubernetesModeAdditionalRoleRules"] = [dict(rule) for rule in mode.additional_role_rules]
+    return found

@@ -39,20 +39,47 @@ class Docker:
     """Container image of the daemon."""
     group_id: int = 123
     """ID of the group that owns the daemon's socket. The user of the runner image must be a member."""
-    data_root: str = "/home/runner/docker-data"
-    """Folder where the daemon stores images and layers: a pod volume, deleted with the pod."""
+    data_root: str | None = "/home/runner/docker-data"
+    """Folder where the daemon stores images and layers: a pod volume, deleted with the pod. None for the daemon's own
+    folder in its container."""
+    command: Sequence[str] | None = None
+    """Command of the daemon's container; None for a script that starts the daemon, or with `args` for the image's own
+    entrypoint."""
+    args: Sequence[str] | None = None
+    """Arguments of the command. They replace the daemon's own, also the group and the data root."""
+    startup_probe: Mapping[str, Any] | None = None
+    """Startup probe of the daemon's container, in Kubernetes syntax. The runner starts after it has succeeded."""
+    volume_mounts: Sequence[Mapping[str, Any]] = ()
+    """Additional mounts of the daemon's container, in Kubernetes syntax; volumes of the pod by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesMode:
+    """Job containers as pods of their own, started by the runner through the API server; no Docker daemon.
+
+    The chart grants the runners' service account what that needs, in the namespace of the runners: it creates pods and
+    reads secrets (templates/kube_mode_role.yaml of the scale-set chart). A service account of your own replaces it.
+    """
+
+    work_volume_claim: Mapping[str, Any] | None
+    """PersistentVolumeClaimSpec of the work folder, which the runner and its job share; None for ARC's mode
+    `kubernetes-novolume`, which copies the folder instead."""
+    additional_role_rules: Sequence[Mapping[str, Any]] = ()
+    """Additional RBAC rules of the runners' service account."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume of the runner's pod, mounted into the runner container."""
+    """A volume of the runner's pod."""
 
     name: str
     """Name of the volume, unique within the pod."""
-    mount_path: str
-    """Mount path in the runner container."""
+    mount_path: str | None = None
+    """Mount path in the runner container; None for a volume that only `volume_mounts` mount."""
     source: Mapping[str, Any]
     """Volume source in Kubernetes syntax, such as `{"hostPath": {"path": "/models"}}`."""
+    sub_path: str | None = None
+    """Path within the volume to mount; None for its root."""
     read_only: bool = False
     """Whether to mount the volume read-only."""
 
@@ -72,15 +99,21 @@ class RunnerResources:
     """Resources of one runner."""
 
     cpu: str
-    """CPU request, a Kubernetes quantity. There is no limit, so runners may use idle cores."""
+    """CPU request, a Kubernetes quantity."""
     memory: str
-    """Memory request, a Kubernetes quantity, without a limit."""
+    """Memory request, a Kubernetes quantity."""
+    cpu_limit: str | None = None
+    """CPU limit, a Kubernetes quantity. None for no limit, so that runners may use idle cores."""
+    memory_limit: str | None = None
+    """Memory limit, a Kubernetes quantity; None for no limit."""
     ephemeral_storage: str | None = None
     """Disk space of the pod, a Kubernetes quantity: request and limit."""
     gpus: int = 0
     """Number of GPUs: request and limit."""
     gpu_resource: str = "amd.com/gpu"
     """Resource name that the node's device plugin gives to a GPU or partition."""
+    extended: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of further extended resources, by name: request and limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +136,12 @@ class RunnerScaleSetArgs:
     """Runner image; it must contain `/home/runner/run.sh`."""
     image_pull_policy: str = "IfNotPresent"
     """Pull policy of both images; use `Always` for tags that move."""
-    docker: Docker | None = None
-    """Docker for the jobs; None for runners without Docker."""
+    command: Sequence[str] | None = None
+    """Command of the runner container. None for the runner itself, with Docker after a wait for its daemon."""
+    args: Sequence[str] | None = None
+    """Arguments of the command."""
+    docker: Docker | KubernetesMode | None = None
+    """How jobs run containers; None for runners without containers."""
     render_group: int | None = None
     """ID of the group that owns `/dev/dri/renderD*` on the nodes; the runner becomes a member."""
     runtime_class: str | None = None
@@ -118,8 +155,33 @@ class RunnerScaleSetArgs:
     """Additional environment variables of the runner container, in plain text."""
     env_from_secret: Mapping[str, SecretKey] = field(default_factory=dict)
     """Additional environment variables of the runner container whose value is in a Kubernetes Secret."""
+    env_value_from: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Additional environment variables of the runner container with another source: an EnvVarSource each."""
+    env_from: Sequence[Mapping[str, Any]] = ()
+    """Secrets and ConfigMaps whose keys become environment variables of the runner container, in Kubernetes syntax."""
+    security_context: Mapping[str, Any] = field(default_factory=dict)
+    """SecurityContext of the runner container."""
     volumes: Sequence[Volume] = ()
-    """Additional volumes of the runner container."""
+    """Additional volumes of the pod."""
+    volume_mounts: Sequence[Mapping[str, Any]] = ()
+    """Additional mounts of the runner container, in Kubernetes syntax; volumes of the pod by name."""
+    work_volume: Mapping[str, Any] | None = None
+    """Source of the volume with the jobs' work folder, in Kubernetes syntax; None for an empty one on the node's
+    disk."""
+    init_containers: Sequence[Mapping[str, Any]] = ()
+    """Additional init containers, in Kubernetes syntax. They run after those of Docker."""
+    pod_spec: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the pod's spec, in Kubernetes syntax: `affinity`, `securityContext`, `serviceAccountName` and
+    others without an argument of their own."""
+    pod_metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Labels and annotations of the pod."""
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """PodTemplateSpec that is merged into the pod last, as `kubectl patch --type strategic` does. It can change
+    everything; no rule looks at it."""
+    listener_template: Mapping[str, Any] | None = None
+    """PodTemplateSpec of the scale set's listener, merged into the controller's."""
+    listener_metrics: Mapping[str, Any] | None = None
+    """Metrics of the scale set's listener; None for the controller's."""
     needs: Sequence[pulumi.Resource] = ()
     """Resources that must outlive the scale set, besides project and controller. Example: the node pool of its pods,
     whose removal would otherwise wait for them."""

@@ -111,7 +111,10 @@ def _tidy(node: Any) -> Any:
 # -- the table --------------------------------------------------------------------------------------------------------
 
 _KEYS = {
+    "counters": "<metric>",
     "envFromSecret": "<variable>",
+    "gauges": "<metric>",
+    "histograms": "<metric>",
     "nodePools": "<pool>",
     "nodes": "<node>",
     "profiles": "<profile>",
@@ -211,8 +214,11 @@ def _in_words(schema: Schema, defs: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return listed(f"`{option}`" for option in schema["enum"])
+    if "x-kubernetes-type" in schema:
+        return f"Kubernetes `{schema['x-kubernetes-type']}`"
     if schema.get("type") == "array":
-        return "list"
+        items = _target(schema.get("items", {}), defs)
+        return f"list of {_in_words(items, defs)}" if "x-kubernetes-type" in items else "list"
     if schema.get("type") == "object":
         return "section" if "properties" in schema else "map"
     if schema.get("format") == "date":

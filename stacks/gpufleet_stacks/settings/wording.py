@@ -66,7 +66,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
             return f"{shown} is not possible; {hint}{_choices(schema)}"
         case "too_long":
             return f"has {len(got)} entries; at most {context['max_length']} is allowed"
-        case "toleration" | "sharing":
+        case "toleration" | "sharing" | "kubernetes":
             return detail["msg"]
         case _ if kind in _WANTED:
             return f"{shown} is not {_WANTED[kind][0]}; {_wanted(kind, schema)}"

@@ -11,10 +11,11 @@ from types import ModuleType
 
 from gpufleet.problem import Path
 from gpufleet_stacks.settings.load import missing_secret
+from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem, dotted, nearest
 from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
-from gpufleet_tools.check import compatibility_findings, runner_findings
+from gpufleet_tools.check import compatibility_findings, pod_findings, runner_findings
 from gpufleet_tools.check.finding import Finding
 from gpufleet_tools.plan.plan import Plan
 from gpufleet_tools.policy import rules as policy
@@ -108,10 +109,9 @@ def missing_secrets(settings: Settings, file: StackFile) -> Iterator[Finding]:
 
 def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
     for name, profile in settings.profiles.items():
-        images: dict[Path, str] = {
-            ("profiles", name, "image"): profile.image,
-            ("profiles", name, "docker", "image"): profile.docker.image,
-        }
+        images: dict[Path, str] = {("profiles", name, "image"): profile.image}
+        if isinstance(profile.docker, DockerSidecar):
+            images["profiles", name, "docker", "image"] = profile.docker.image
         for path, image in images.items():
             if moves(image):
                 yield Finding(
@@ -139,7 +139,7 @@ def fixed_render_groups(settings: Settings, file: StackFile) -> Iterator[Finding
 def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
     for label, runner in settings.runners.items():
         devices = settings.devices_of_a_node(runner)
-        if runner.docker and runner.gpus < devices:
+        if settings.has_docker_daemon(runner) and runner.gpus < devices:
             seen = (
                 f"all {devices} GPUs of the node, not only its {runner.gpus}: a job that passes --device=/dev/dri uses"
                 " its neighbours'; ask for whole nodes, or have jobs pass only what /etc/podinfo/gha-render-devices"
@@ -157,7 +157,7 @@ def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
 
 def unlimited_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
     for label, runner in settings.runners.items():
-        if runner.docker:
+        if settings.has_docker_daemon(runner):
             yield Finding(
                 "unlimited-docker",
                 "note",
@@ -224,6 +224,7 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
     "minimum-exceeds-pool": minimum_exceeds_pool,
     "overcommitted": overcommitted_pools,
     "deprecated-to-nowhere": deprecations_without_successor,
+    **pod_findings.RULES,
 }
 """Rules, by the name of their findings."""
 

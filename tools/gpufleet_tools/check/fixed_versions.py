@@ -66,7 +66,7 @@ def _of_arc(settings: Settings) -> Iterator[tuple[str, Fixed]]:
 
 
 def _of_docker(settings: Settings, label: str) -> Iterator[tuple[str, Fixed]]:
-    if settings.runners[label].docker:
+    if settings.has_docker_daemon(settings.runners[label]):
         yield "docker", Fixed("sidecar", ("runners", label, "docker"))
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gpufleet.arc.controller import ARC_VERSION
 from gpufleet.problem import Path
+from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
@@ -143,6 +144,15 @@ class Deprecation(Model):
     """Replacement label."""
 
 
+class Limits(Model):
+    """Limits of one runner."""
+
+    cpu: Cores | None = None
+    """CPU limit; if omitted, runners may use idle cores."""
+    memory: Size | None = None
+    """Memory limit: the kernel ends a job that exceeds it. If omitted, none."""
+
+
 class Runner(Model):
     """Runners of one `runs-on` label."""
 
@@ -153,15 +163,17 @@ class Runner(Model):
     gpus: Count
     """Number of GPUs or partitions of one runner."""
     cpu: Cores
-    """CPU cores of one runner: a request without a limit."""
+    """CPU cores of one runner: a request."""
     memory: Size
-    """Memory of one runner: a request without a limit."""
+    """Memory of one runner: a request."""
+    limits: Limits = Limits()
+    """Limits of one runner; if omitted, it has none."""
     min: Count = 0
     """Minimum number of idle runners."""
     max: Annotated[int, Field(strict=True, ge=1, le=MOST)]
     """Maximum number of runners at once."""
     docker: Switch = False
-    """Whether jobs can use Docker."""
+    """Whether jobs can run containers, as `docker` of the profile says."""
     deprecated: Deprecation | None = None
     """Planned removal of the label. Jobs with a removed label do not fail; they queue for 24 hours."""
 
@@ -206,6 +218,10 @@ class Settings(Model):
     def profile(self, runner: Runner) -> Profile:
         """Return the profile of a runner."""
         return self.profiles[runner.profile] if runner.profile else Profile()
+
+    def has_docker_daemon(self, runner: Runner) -> bool:
+        """Return whether jobs of a runner use a Docker daemon in its pod."""
+        return runner.docker and isinstance(self.profile(runner).docker, DockerSidecar)
 
     def pool_name(self, runner: Runner) -> str:
         """Return the name of a runner's node pool."""

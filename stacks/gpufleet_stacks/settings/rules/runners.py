@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from gpufleet.arc import runner_releases
 from gpufleet.problem import Path, Problem
+from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.models.settings import Runner, Settings
-from gpufleet_stacks.settings.problems import listed, near, plain_secret
-from gpufleet_stacks.settings.secrets import is_secret
+from gpufleet_stacks.settings.problems import listed, near
+from gpufleet_stacks.settings.rules import profiles
 
 Rule = Callable[[Settings], Iterator[Problem]]
 
@@ -142,32 +143,14 @@ def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
         seen.setdefault(namespace, owner)
 
 
-def env_holds_no_secret(settings: Settings) -> Iterator[Problem]:
-    """Environment variables stand in the state and in every preview. A secret comes from a Kubernetes Secret."""
-    for name, profile in settings.profiles.items():
-        for variable, value in profile.env.items():
-            where: Path = ("profiles", name, "env", variable)
-            if is_secret(variable, value):
-                yield Problem(where, "plain-secret", plain_secret(where))
-            elif variable in profile.env_from_secret:
-                yield Problem(where, "variable-twice", f"{variable} is in envFromSecret too; remove one of them")
-
-
-def volumes_are_free(settings: Settings) -> Iterator[Problem]:
-    """Volumes of a profile have names and places that the runner's pod does not use itself, each its own."""
-    names = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
-    for name, profile in settings.profiles.items():
-        places = {"/home/runner/_work", "/home/runner/externals", "/var/run", "/etc/podinfo", profile.docker.data_root}
-        for key, volume in profile.volumes.items():
-            where: Path = ("profiles", name, "volumes", key)
-            if key in names:
-                message = f"the runner's pod has a volume '{key}' of its own; use another name"
-                yield Problem(where, "volume-name", message)
-            place = volume.mount_path.rstrip("/")
-            if place in places:
-                message = f"{volume.mount_path} is mounted already; use another path"
-                yield Problem((*where, "mountPath"), "mount-path", message)
-            places.add(place)
+def limits_cover_requests(settings: Settings) -> Iterator[Problem]:
+    """A limit is not less than the request; the API server refuses such a pod."""
+    for label, runner in settings.runners.items():
+        for name, request in (("cpu", runner.cpu), ("memory", runner.memory)):
+            limit = getattr(runner.limits, name)
+            if limit is not None and quantity.parse(limit) < quantity.parse(request):
+                message = f"{limit} is less than the runner's {name}, {request}; raise it, or lower the runner's"
+                yield Problem(("runners", label, "limits", name), "limit-below-request", message)
 
 
 def runner_versions_agree(settings: Settings) -> Iterator[Problem]:
@@ -185,7 +168,7 @@ RULES: tuple[Rule, ...] = (
     pool_is_chosen,
     min_is_at_most_max,
     namespaces_are_apart,
-    env_holds_no_secret,
-    volumes_are_free,
+    limits_cover_requests,
     runner_versions_agree,
+    *profiles.RULES,
 )

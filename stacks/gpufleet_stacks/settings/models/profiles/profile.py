@@ -7,12 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gpufleet.arc import runner_releases
-from gpufleet.arc.scale_set_args import DOCKER_IMAGE, RUNNER_IMAGE
+from gpufleet.arc.scale_set_args import RUNNER_IMAGE
+from gpufleet_stacks.settings.models.profiles.docker import DockerSettings, DockerSidecar
+from gpufleet_stacks.settings.models.profiles.kubernetes_types import Kubernetes
 from gpufleet_stacks.settings.models.taints import Toleration
 from gpufleet_stacks.settings.models.value_types import (
     Count,
+    Filled,
     Folder,
     Image,
+    LabelKey,
     Labels,
     Model,
     Name,
@@ -25,24 +29,16 @@ from gpufleet_stacks.settings.models.value_types import (
 )
 
 
-class DockerSettings(Model):
-    """Docker daemon of runners with `docker: true`."""
-
-    image: Image = DOCKER_IMAGE
-    """Container image of the daemon."""
-    group_id: Count = 123
-    """ID of the group that owns the daemon's socket. The user of the runner image must be a member."""
-    data_root: Folder = "/home/runner/docker-data"
-    """Folder in the pod where the daemon stores images and layers."""
-
-
 class VolumeSettings(Model):
-    """A volume of the runner container."""
+    """A volume of the runner's pod."""
 
-    mount_path: Folder
-    """Mount path in the runner container."""
-    source: Annotated[dict[str, Any], Field(min_length=1, max_length=1)]
+    mount_path: Folder | None = None
+    """Mount path in the runner container; if omitted, only `volumeMounts`, `docker.volumeMounts` and init containers
+    mount the volume."""
+    source: Annotated[dict[str, Any], Field(min_length=1, max_length=1), Kubernetes("VolumeSource")]
     """Volume source in Kubernetes syntax: `{hostPath: {path: /models}}`."""
+    sub_path: Filled | None = None
+    """Path within the volume to mount; if omitted, its root."""
     read_only: Switch = False
     """Whether to mount the volume read-only."""
 
@@ -54,6 +50,40 @@ class SecretKey(Model):
     """Name of the Secret. It exists in the project's namespace: this stack never creates or changes it."""
     key: SecretKeyName
     """Key in the Secret that has the value."""
+
+
+class PodMetadata(Model):
+    """Labels and annotations of the runners' pods."""
+
+    labels: Labels = {}
+    """Labels of the pods."""
+    annotations: dict[LabelKey, str] = {}
+    """Annotations of the pods."""
+
+
+class Metric(Model):
+    """A counter or gauge of a listener."""
+
+    labels: tuple[Filled, ...]
+    """Labels of the metric. Each combination of values is a series of its own."""
+
+
+class Histogram(Metric):
+    """A histogram of a listener."""
+
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of the buckets, in seconds; if omitted, ARC's."""
+
+
+class ListenerMetrics(Model):
+    """Metrics of a scale set's listener. ARC exposes only those that are listed."""
+
+    counters: dict[Filled, Metric] = {}
+    """Counters, by name."""
+    gauges: dict[Filled, Metric] = {}
+    """Gauges, by name."""
+    histograms: dict[Filled, Histogram] = {}
+    """Histograms, by name."""
 
 
 class Profile(Model):
@@ -68,10 +98,16 @@ class Profile(Model):
     tag."""
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """Pull policy of all images; use `Always` for tags that move."""
-    docker: DockerSettings = DockerSettings()
-    """Docker daemon of runners with `docker: true`."""
+    command: tuple[str, ...] | None = None
+    """Command of the runner container. If omitted, the runner itself; with Docker, after a wait for its daemon."""
+    args: tuple[str, ...] | None = None
+    """Arguments of the runner container's command."""
+    docker: DockerSettings = DockerSidecar()
+    """How jobs of runners with `docker: true` run containers; if `kind` is omitted, `sidecar`."""
     ephemeral_storage: Size | None = None
     """Disk space of one runner: request and limit."""
+    extended_resources: dict[LabelKey, Count] = {}
+    """Further extended resources of one runner, such as `{devices.kubevirt.io/kvm: 1}`: request and limit."""
     render_group: Count | None = None
     """ID of the group that owns `/dev/dri/renderD*` on the nodes. It varies between hosts; print it with `stat -c %g
     /dev/dri/renderD128`."""
@@ -87,8 +123,58 @@ class Profile(Model):
     env_from_secret: dict[Variable, SecretKey] = {}
     """Environment variables with a secret value, each with the Secret that has it:
     `{HF_TOKEN: {name: hugging-face, key: token}}`. A runner starts only when the Secret exists."""
+    env_value_from: dict[Variable, Annotated[dict[str, Any], Kubernetes("EnvVarSource")]] = {}
+    """Environment variables with another source, in Kubernetes syntax:
+    `{POD_IP: {fieldRef: {fieldPath: status.podIP}}}`."""
+    env_from: tuple[Annotated[dict[str, Any], Kubernetes("EnvFromSource")], ...] = ()
+    """Secrets and ConfigMaps whose keys become environment variables, in Kubernetes syntax:
+    `[{secretRef: {name: mirrors}}]`. They exist in the project's namespace."""
     volumes: dict[Name, VolumeSettings] = {}
-    """Volumes of the runner container, by name."""
+    """Volumes of the runners' pods, by name."""
+    volume_mounts: tuple[Annotated[dict[str, Any], Kubernetes("VolumeMount")], ...] = ()
+    """Additional mounts of the runner container, in Kubernetes syntax, of volumes of the profile."""
+    work_volume: Annotated[dict[str, Any], Field(min_length=1, max_length=1), Kubernetes("VolumeSource")] | None = None
+    """Source of the volume with the jobs' work folder, in Kubernetes syntax: `{emptyDir: {sizeLimit: 200Gi}}`. If
+    omitted, an empty one on the node's disk."""
+    init_containers: tuple[Annotated[dict[str, Any], Kubernetes("Container")], ...] = ()
+    """Additional init containers, in Kubernetes syntax. They run after those of Docker."""
+    security_context: Annotated[dict[str, Any], Kubernetes("SecurityContext")] = {}
+    """Security context of the runner container, in Kubernetes syntax."""
+    pod_security_context: Annotated[dict[str, Any], Kubernetes("PodSecurityContext")] = {}
+    """Security context of the runners' pods, in Kubernetes syntax: `{fsGroup: 1001}`."""
+    pod_metadata: PodMetadata = PodMetadata()
+    """Labels and annotations of the runners' pods."""
+    service_account_name: ObjectName | None = None
+    """Service account of the runners. It must exist in the project's namespace; if omitted, the chart creates one
+    without permissions, and for `docker.kind: kubernetes` one that manages pods."""
+    automount_service_account_token: Switch | None = None
+    """Whether pods hold a token of their service account; if omitted, as the service account says."""
+    affinity: Annotated[dict[str, Any], Kubernetes("Affinity")] | None = None
+    """Affinity of the runners' pods, in Kubernetes syntax."""
+    topology_spread_constraints: tuple[Annotated[dict[str, Any], Kubernetes("TopologySpreadConstraint")], ...] = ()
+    """Topology spread constraints of the runners' pods, in Kubernetes syntax."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the runners' pods. It must exist."""
+    image_pull_secrets: tuple[Annotated[dict[str, Any], Kubernetes("LocalObjectReference")], ...] = ()
+    """Secrets for pulling images, in Kubernetes syntax: `[{name: registry}]`. They exist in the project's namespace."""
+    dns_policy: Literal["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] | None = None
+    """DNS policy of the runners' pods; if omitted, `ClusterFirst`."""
+    dns_config: Annotated[dict[str, Any], Kubernetes("PodDNSConfig")] | None = None
+    """DNS settings of the runners' pods, in Kubernetes syntax."""
+    host_aliases: tuple[Annotated[dict[str, Any], Kubernetes("HostAlias")], ...] = ()
+    """Additional lines of the pods' /etc/hosts, in Kubernetes syntax."""
+    host_users: Switch | None = None
+    """`false` to run the pods in a user namespace of their own; if omitted, that of the node."""
+    termination_grace_period_seconds: Count | None = None
+    """Seconds between the request to end a runner and its kill; if omitted, 30."""
+    listener_template: Annotated[dict[str, Any], Kubernetes("PodTemplateSpec", patch=True)] | None = None
+    """Pod template of the scale sets' listeners, in Kubernetes syntax, merged into the controller's. ARC's container is
+    `listener`."""
+    listener_metrics: ListenerMetrics | None = None
+    """Metrics of the scale sets' listeners; if omitted, those that `arc.metrics` selects."""
+    pod_template: Annotated[dict[str, Any], Kubernetes("PodTemplateSpec", patch=True)] | None = None
+    """Last resort: a part of a pod template, in Kubernetes syntax, that is merged into the runners' last, as
+    `kubectl patch --type strategic` does. No rule looks at it; `gpufleet check` names what it bypasses."""
 
     @property
     def held_runner_version(self) -> str | None:

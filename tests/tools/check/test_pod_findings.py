@@ -1,0 +1,76 @@
+"""Findings about pods: what a pod template bypasses, and what job containers that are pods may do."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from tests.tools.check.test_findings import Change, found, profile, reported, runner
+
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}
+PODS = {"kind": "kubernetes", "workVolumeClaim": CLAIM}
+
+
+def both(*changes: Change) -> Change:
+    def change(sections: dict[str, Any]) -> None:
+        for each in changes:
+            each(sections)
+
+    return change
+
+
+def message(folder: pathlib.Path, change: Change, name: str) -> str:
+    (only,) = [finding.message for finding, _ in reported(folder, change).open if finding.name == name]
+    return only
+
+
+@pytest.mark.parametrize(
+    ("template", "message_"),
+    [
+        ({"spec": {"hostNetwork": True}}, "merges spec.hostNetwork into the runners' pods after every rule"),
+        (
+            {"metadata": {"labels": {"a": "b"}}, "spec": {"schedulerName": "kai-scheduler"}},
+            "merges metadata.labels and spec.schedulerName into the runners' pods after every rule;"
+            " whether a node of the pool fits is checked without it; write metadata.labels as podMetadata",
+        ),
+        (
+            {"spec": {"containers": [{"name": "runner", "resources": {}, "image": "a:1"}]}},
+            "merges spec.containers.runner.image and spec.containers.runner.resources into the runners' pods after"
+            " every rule; capacity is reckoned without its resources; write spec.containers.runner.image as image",
+        ),
+        (
+            {"spec": {"priorityClassName": "ci"}},
+            "merges spec.priorityClassName into the runners' pods after every rule;"
+            " write spec.priorityClassName as priorityClassName",
+        ),
+    ],
+)
+def test_a_pod_template_is_told_with_what_it_bypasses(
+    template: dict[str, Any], message_: str, tmp_path: pathlib.Path
+) -> None:
+    assert message(tmp_path, profile(podTemplate=template), "pod-template") == message_
+
+
+@pytest.mark.parametrize("docker", [PODS, {"kind": "kubernetes-novolume"}])
+def test_jobs_that_may_read_credentials(docker: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    pods = both(profile(docker=docker), runner(docker=True))
+    assert "every Secret in namespace ml" in message(tmp_path, pods, "jobs-read-secrets")
+    own = both(profile(docker=docker, serviceAccountName="runners"), runner(docker=True))
+    unused = both(profile(docker=docker), runner(docker=False))
+    for change in (own, unused, both(profile(), runner(docker=True))):
+        assert "jobs-read-secrets" not in [name for name, *_ in found(tmp_path, change)]
+
+
+def test_gpus_that_no_job_sees(tmp_path: pathlib.Path) -> None:
+    pods = both(profile(docker=PODS), runner(docker=True))
+    assert "holds its 2 unused" in message(tmp_path, pods, "job-pods-without-gpus")
+    env = {"ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE": "/etc/hooks/job.yaml"}
+    for change in (both(profile(docker=PODS, env=env), runner(docker=True)), both(pods, runner(gpus=0))):
+        assert "job-pods-without-gpus" not in [name for name, *_ in found(tmp_path, change)]
+
+
+def test_pods_of_jobs_have_no_daemon(tmp_path: pathlib.Path) -> None:
+    names = [name for name, *_ in found(tmp_path, both(profile(docker=PODS), runner(docker=True)))]
+    assert not {"shared-docker", "unlimited-docker"} & {*names}
