@@ -75,9 +75,8 @@ def setting_changes(before: Flat, after: Flat) -> list[SettingChange]:
         if entry is None:
             changes[path] = _change(path, effect(path), before.get(path), after.get(path), before, after)
         elif entry not in changes:
-            what = entry[-1]
-            values = (what, None) if entry in old else (None, what)
-            changes[entry] = _change(entry, effect(entry[:-1]), *values, before, after)
+            was, now = (entry[-1] if entry in side else None for side in (old, new))
+            changes[entry] = _change(entry, effect(entry[:-1]), was, now, before, after)
     return list(changes.values())
 
 
