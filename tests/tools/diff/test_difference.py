@@ -78,7 +78,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300",
         users="2 labels changed",
         resources="1 updated",
-        says=("all labels at their max ask for 42 GPUs of 24", "at most 8 → 30", "+  maxRunners: 30"),
+        says=("all labels at their max request 42 of 24 GPUs", "at most 8 → 30", "+  maxRunners: 30"),
     ),
     "raise-max-and-mean-it": PullRequest(
         edits=((MI300, "      max: 8\n", "      max: 30\n"),),
@@ -187,7 +187,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: missing-secret",
         refused="missing-secret in mi300",
-        resources="1 updated; secret test-cluster-privateKey is removed",
+        resources="2 updated; secret test-cluster-privateKey is removed",
     ),
     "add-a-node": PullRequest(
         edits=((MI300, SANTA_CLARA, SANTA_CLARA + "          santa-clara-2: {address: 198.51.100.22}\n"),),
@@ -200,7 +200,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300",
         users="1 label changed",
         resources="nothing; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-        says=("ask for 20 GPUs of 16", "guaranteed 8 → 4"),
+        says=("request 20 of 16 GPUs", "guaranteed 8 → 4"),
     ),
     "delete-a-stack": PullRequest(
         gone=("Pulumi.lab.yaml",),
@@ -331,7 +331,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             (MI300, "{kind: existingSecret, secretName: pytorch-secret}", "{kind: token, secretName: pytorch-secret}"),
             (MI300, SECRET, f"{SECRET}  gpu-runners:pytorch-token: {{secure: v1:token}}\n"),
         ),
-        resources="2 created; secret pytorch-token is set",
+        resources="1 updated, 2 created; secret pytorch-token is set",
         says=("Namespace pytorch-namespace created: was only looked up",),
     ),
     "a-mistake": PullRequest(
@@ -364,7 +364,10 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             ),
             (MI300, "      docker: true\n", "      docker: true\n      nickname: pair\n"),
         ),
-        headline="nothing changes",
+        headline="changes for users",
+        users="1 label changed",
+        resources="nothing",
+        says=("nickname none → pair (a setting that this gpufleet does not know, for users)",),
     ),
     "code-of-a-component": PullRequest(
         edits=(("components/gpufleet/arc/runner_releases.json", DIGEST, OTHER_DIGEST),),

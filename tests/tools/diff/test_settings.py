@@ -105,7 +105,8 @@ def evaluated(stack: Stack) -> Evaluation:
     runners = stack.settings.runners
     labels = [
         EvaluatedLabel(
-            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields)),
+            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"stack"}),
+            stack="stack",
             least=runners[entry.label].min,
             most=entry.at_most,
         )
