@@ -122,6 +122,32 @@ def test_limits_below_the_maxima_are_said(capacity_of: CapacityOf) -> None:
     assert capacity_of("gpu", edit, overcommit=True)[0].excess is None
 
 
+RESERVED = """\
+        capacity: [reserved]
+        reservations:
+          - {id: cr-0123456789abcdef0, holds: {instanceType: g5.2xlarge, zone: us-east-1a, instances: 2}}
+          - {id: cr-0123456789abcdef1, holds: {instanceType: g4dn.2xlarge, zone: us-east-1b, instances: 1}}
+"""
+SHARED = "        sharing: {timeSlicing: {replicas: 10}}\n"
+
+
+def test_no_more_than_what_is_reserved_is_had_where_nothing_else_is_bought(reckon: Reckon) -> None:
+    gpu, _ = reckon("gpu", ("", SHARED, RESERVED + SHARED))
+    (label,) = gpu.labels
+    assert gpu.types == ["g4dn.2xlarge", "g5.2xlarge"]
+    assert (label.guaranteed, label.burst, gpu.fits) == (30, 30, "no")
+    one, _ = reckon("gpu", ("", SHARED, RESERVED.replace("instances: 2", "instances: 1") + SHARED))
+    assert one.labels[0].guaranteed == 20
+
+
+def test_types_that_are_not_reserved_are_not_had(reckon: Reckon) -> None:
+    only = RESERVED.rsplit("          - ", 1)[0]
+    assert reckon("gpu", ("", SHARED, only + SHARED))[0].types == ["g5.2xlarge"]
+    mixed = only.replace("[reserved]", "[reserved, on-demand]")
+    gpu, _ = reckon("gpu", ("", SHARED, mixed + SHARED))
+    assert (gpu.types, gpu.labels[0].guaranteed) == (["g4dn.2xlarge", "g5.2xlarge"], 40)
+
+
 NEWER = ("", "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro", "families: [g99], gpuCounts: [1, 4]")
 
 

@@ -155,6 +155,12 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "warning",
         f"{GPU}.reservations",
     ),
+    "a reservation of which nothing is known": (
+        pool(capacity=["reserved"], reservations=[{"id": "cr-0123456789abcdef0"}]),
+        "unknown-reservation",
+        "note",
+        f"{GPU}.reservations[0]",
+    ),
     "idle runners with more cores than there may be": (
         together(pool(limits={"gpus": 4, "cpu": 48}), runner(cpu=13, min=4)),
         "minimum-beyond-limits",
@@ -232,7 +238,13 @@ QUIET: dict[str, Change] = {
     "a taint that evicts": pool(taints=[TAINT | {"effect": "NoExecute"}]),
     "no taint where no GPU is": cpu_pool(),
     "reservations that are used": pool(
-        reservations=[{"id": "cr-0123456789abcdef0"}], capacity=["reserved", "on-demand"]
+        capacity=["reserved", "on-demand"],
+        reservations=[
+            {
+                "id": "cr-0123456789abcdef0",
+                "holds": {"instanceType": "g5.12xlarge", "zone": "eu-west-1a", "instances": 1},
+            }
+        ],
     ),
     "idle runners with all the cores there may be": together(
         pool(limits={"gpus": 4, "cpu": 48}, overcommit="allowed"), runner(cpu=12, min=4)

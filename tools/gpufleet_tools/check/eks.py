@@ -172,6 +172,19 @@ def idle_reservations(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def unknown_reservations(settings: EksSettings) -> Iterator[Finding]:
+    for _, where, pool in _pools(settings):
+        for index, reservation in enumerate(pool.reservations):
+            if "reserved" in pool.capacity and reservation.holds is None:
+                yield Finding(
+                    "unknown-reservation",
+                    "note",
+                    (*where, "reservations", index),
+                    "what it holds is not known: capacity takes any instance type of the pool to be reserved, and the"
+                    " sandbox has no such reservation; write holds",
+                )
+
+
 def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
     for name, where, pool in _pools(settings):
         runners = [each for each in settings.runners.values() if settings.pool_name(each) == name]
@@ -278,6 +291,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "reachable-node-role": reachable_node_role,
     "role-of-others": roles_of_others,
     "idle-reservations": idle_reservations,
+    "unknown-reservation": unknown_reservations,
     "minimum-beyond-limits": minimum_beyond_limits,
     "paused-pool": paused_pools,
     "unknown-region": unknown_region,

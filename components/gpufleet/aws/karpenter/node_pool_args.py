@@ -187,6 +187,20 @@ class SecurityGroupTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReservedInstances:
+    """Instances that a capacity reservation or capacity block holds."""
+
+    instance_type: str
+    """Instance type."""
+    zone: str
+    """Availability zone."""
+    instances: int
+    """Number of instances."""
+    block: bool = False
+    """Whether it is a capacity block for ML."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CapacityReservationTerm:
     """Capacity reservations and capacity blocks to use first.
 
@@ -202,6 +216,9 @@ class CapacityReservationTerm:
     match_criteria: Literal["open", "targeted"] | None = None
     """Matching of the reservations: `open` accepts any fitting instance, `targeted` only instances that name the
     reservation."""
+    holds: ReservedInstances | None = None
+    """Instances that the selected reservations hold together, to work out which types the pool may provision. Not
+    passed to the cluster. None if unknown: any type may be reserved then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     KarpenterNodePoolArgs,
     NodeClass,
     Requirement,
+    ReservedInstances,
     SecurityGroupTerm,
     SubnetTerm,
 )
@@ -27,7 +28,13 @@ from gpufleet.nvidia.sharing import TimeSlicing as SlicedGpu
 from gpufleet.problem import Path
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
-from gpufleet_stacks.settings.models.karpenter import Instances, KarpenterPool, PoolLimits, Sharing
+from gpufleet_stacks.settings.models.karpenter import (
+    Instances,
+    KarpenterPool,
+    PoolLimits,
+    ReservedInstancesSettings,
+    Sharing,
+)
 
 _AWS = "karpenter.k8s.aws"
 
@@ -128,10 +135,20 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
                 tags=reservation.tags,
                 owner_id=reservation.owner_id,
                 match_criteria=reservation.match_criteria,
+                holds=reserved_instances(reservation.holds),
             )
             for reservation in pool.reservations
         ],
         tags=cluster.tags | pool.tags,
+    )
+
+
+def reserved_instances(holds: ReservedInstancesSettings | None) -> ReservedInstances | None:
+    """What a reservation holds, as components take it."""
+    if holds is None:
+        return None
+    return ReservedInstances(
+        instance_type=holds.instance_type, zone=holds.zone, instances=holds.instances, block=holds.block
     )
 
 

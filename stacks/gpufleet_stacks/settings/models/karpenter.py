@@ -24,7 +24,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
 from gpufleet.nvidia.sharing import FEWEST_REPLICAS
-from gpufleet_stacks.settings.models.aws_value_types import Account, ResourceId, Tags, Zone
+from gpufleet_stacks.settings.models.aws_value_types import Account, InstanceType, ResourceId, Tags, Zone
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
     MOST,
@@ -187,6 +187,20 @@ class Ami(Model):
     """SSM parameter that holds an AMI's ID."""
 
 
+class ReservedInstancesSettings(Model):
+    """Instances that a reservation holds. AWS knows them and this stack does not: `capacity`, `check` and the sandbox
+    take them from here, and nothing else uses them."""
+
+    instance_type: InstanceType
+    """Instance type."""
+    zone: Zone
+    """Availability zone."""
+    instances: Annotated[int, Field(strict=True, ge=1, le=MOST)]
+    """Number of instances."""
+    block: Switch = False
+    """Whether it is a capacity block for ML."""
+
+
 class Reservation(Model):
     """Capacity reservations and capacity blocks to use first; requires capacity `reserved`."""
 
@@ -199,6 +213,9 @@ class Reservation(Model):
     match_criteria: Literal["open", "targeted"] | None = None
     """Matching of the reservations: `open` accepts any fitting instance, `targeted` only instances that name the
     reservation."""
+    holds: ReservedInstancesSettings | None = None
+    """Instances that the reservations hold together. If omitted, the sandbox has no such reservation, and `capacity`
+    takes any instance type to be reserved."""
 
 
 class KarpenterPool(Model):

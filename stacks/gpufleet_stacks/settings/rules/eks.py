@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
+from gpufleet.aws.ec2.requirements import matching
 from gpufleet.aws.eks.cluster_rules import cluster_problems
 from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.eks.network_rules import network_problems
-from gpufleet.aws.karpenter.node_pool_fit import fit, gpu_counts, paused, within_limits
+from gpufleet.aws.karpenter.node_pool_fit import fit, gpu_counts, paused, requirements, within_limits
 from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
 from gpufleet.aws.karpenter.versions import version_problems
 from gpufleet.nvidia.device_plugin import GPU_LABEL
@@ -119,6 +120,30 @@ def zones_are_the_networks(settings: EksSettings) -> Iterator[Problem]:
                 there = listed(zones(cluster), "and")
                 message = f"the network has no zone {zone}; it has {there}"
                 yield Problem((*_POOLS, name, "zones", index), "zone-of-no-network", message)
+
+
+def reservations_are_of_the_pool(settings: EksSettings) -> Iterator[Problem]:
+    """Reserved instances are of a type and in a zone that the pool allows: Karpenter would never use others."""
+    cluster = settings.cluster
+    for name, pool in cluster.node_pools.items():
+        args = node_pool_args(name, cluster)
+        for index, reservation in enumerate(pool.reservations):
+            where: Path = (*_POOLS, name, "reservations", index, "holds")
+            if not (holds := reservation.holds):
+                continue
+            if holds.instance_type not in instance_types():
+                if args.gpu_counts is None:
+                    message = f"the table of EC2's instance types has no {holds.instance_type}; correct it"
+                    yield Problem((*where, "instanceType"), "unknown-instance-type", message)
+            elif not any(each.name == holds.instance_type for each in matching(requirements(args), reserved=True)):
+                message = f"the pool's instances exclude {holds.instance_type}; allow it, or remove the reservation"
+                yield Problem((*where, "instanceType"), "reserved-type-excluded", message)
+            if holds.zone not in (there := pool.zones or zones(cluster)):
+                message = (
+                    f"the pool has no nodes in {holds.zone}, but in {listed(there, 'and')}; add that zone, or remove"
+                    " the reservation"
+                )
+                yield Problem((*where, "zone"), "reserved-zone-excluded", message)
 
 
 def pools_are_possible(settings: EksSettings) -> Iterator[Problem]:
@@ -284,6 +309,7 @@ RULES: tuple[Rule, ...] = (
     system_nodes_hold_karpenter,
     the_plugin_has_a_namespace_of_its_own,
     zones_are_the_networks,
+    reservations_are_of_the_pool,
     pools_are_possible,
     gpus_are_shared_alike,
     the_plugin_finds_its_nodes,

@@ -250,7 +250,8 @@ def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str
                 folder.chmod(0o755)
             replace = f"-replace={edit.file.module}={module}"
             subprocess.run([go, "mod", "edit", replace, edited / "go.mod"], env=environment, cwd=edited, check=True)
-        text = source.read_text()
+        # The copy, which has the edits before this one.
+        text = (module / edit.file.path).read_text()
         if edit.before not in text:
             raise SandboxError(f"{edit.file.path} of {edit.file.module} does not contain {edit.before!r}")
         (module / edit.file.path).write_text(text.replace(edit.before, edit.after))
