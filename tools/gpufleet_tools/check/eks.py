@@ -7,7 +7,14 @@ from decimal import Decimal
 
 from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
-from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
+from gpufleet.aws.karpenter.node_disk import (
+    FAST_IMAGE_PULL_CPUS,
+    FAST_IMAGE_PULL_MEMORY,
+    FAST_IMAGE_PULL_THROUGHPUT,
+    THROUGHPUT,
+    ignores_fast_image_pull,
+)
+from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
 from gpufleet.nvidia.sharing import GPU
 from gpufleet.problem import Path
 from gpufleet_stacks.settings import quantity
@@ -98,6 +105,31 @@ def small_disks(settings: EksSettings) -> Iterator[Finding]:
                 (*where, "rootVolume"),
                 f"{pool.root_volume} holds the system, images of runners and what jobs write: one image for CUDA is"
                 " 10 GB and more; write 200Gi",
+            )
+
+
+def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
+    for name, where, pool in _pools(settings):
+        if not pool.fast_image_pull:
+            continue
+        throughput = pool.root_volume_throughput or THROUGHPUT[0]
+        if pool.instance_store is None and throughput < FAST_IMAGE_PULL_THROUGHPUT:
+            yield Finding(
+                "fruitless-fast-pull",
+                "warning",
+                (*where, "rootVolumeThroughput"),
+                f"{throughput} MiB/s: images are unpacked no faster than the volume writes, and below"
+                f" {FAST_IMAGE_PULL_THROUGHPUT} MiB/s parallel pulls can take longer; raise it",
+            )
+        types = instance_types_of(node_pool_args(name, settings.cluster))
+        small = [each.name for each in types if ignores_fast_image_pull(each)]
+        if small:
+            yield Finding(
+                "fruitless-fast-pull",
+                "warning",
+                (*where, "fastImagePull"),
+                f"nodes of {', '.join(small[:3])}{' and others' * (len(small) > 3)} ignore it: it takes"
+                f" {FAST_IMAGE_PULL_CPUS} vCPUs and {FAST_IMAGE_PULL_MEMORY // 1024} GiB; exclude smaller types",
             )
 
 
@@ -285,6 +317,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "endless-drain": endless_drain,
     "jobs-on-spot": jobs_on_spot,
     "small-disk": small_disks,
+    "fruitless-fast-pull": fruitless_fast_pulls,
     "several-shares": undivided_requests,
     "shared-gpu": shared_gpus,
     "untainted-gpus": untainted_gpus,

@@ -262,6 +262,19 @@ class NodeClass:
     root_volume_size: str = "200Gi"
     """Size of the root volume, which holds images and the pods' files. Karpenter's own default, 20Gi, fits no runner
     that requests 100 GB."""
+    root_volume_iops: int | None = None
+    """IOPS of the root volume, 3,000 to 16,000; None for 3,000."""
+    root_volume_throughput: int | None = None
+    """Throughput of the root volume in MiB/s, 125 to 1,000; None for 125."""
+    root_volume_key: pulumi.Input[str] | None = None
+    """KMS key of the root volume, by ID, ARN or alias; None for the account's default key. Karpenter's controller must
+    be allowed to use it."""
+    image_snapshot: pulumi.Input[str] | None = None
+    """Snapshot with container images that nodes then need not pull. Only for Bottlerocket, which has a volume for
+    them."""
+    fast_image_pull: bool = False
+    """Whether nodes pull and unpack layers of images in parallel: nodeadm's gate `FastImagePull`, which AL2023 has
+    since v20250821. Give the root volume at least 600 MiB/s for it."""
     instance_store_policy: Literal["RAID0"] | None = None
     """`RAID0` stores the pods' files on the instance's local disks, if it has any."""
     metadata_hop_limit: int = 1

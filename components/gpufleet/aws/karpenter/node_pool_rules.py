@@ -10,6 +10,7 @@ from typing import Any, get_args
 from gpufleet import quantity
 from gpufleet.aws.karpenter._instance_type_rules import instance_type_problems
 from gpufleet.aws.karpenter._node_pool_specs import ami_term, reservation, stated
+from gpufleet.aws.karpenter.node_disk import disk_problems
 from gpufleet.aws.karpenter.node_pool_args import (
     ALIAS_FAMILIES,
     BUDGET_DURATION,
@@ -34,6 +35,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Operator,
     Requirement,
 )
+from gpufleet.aws.karpenter.node_pool_fit import ami_family
 from gpufleet.problem import Path, Problem, under
 from gpufleet.taint import Taint, TaintEffect
 
@@ -75,6 +77,7 @@ def node_pool_problems(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         yield from of_pool(args)
     for of_node_class in (_images, _identity, _places, _reservations, _machine, _kubelet):
         yield from under(("node_class",), of_node_class(args.node_class))
+    yield from under(("node_class",), disk_problems(args.node_class, ami_family(args.node_class)))
     yield from instance_type_problems(args, readable=not any(_unreadable(args)))
 
 

@@ -15,6 +15,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Disruption,
     DisruptionBudget,
     KarpenterNodePoolArgs,
+    Kubelet,
     NodeClass,
     Requirement,
     ReservedInstances,
@@ -31,10 +32,12 @@ from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.karpenter import (
     Instances,
     KarpenterPool,
+    KubeletSettings,
     PoolLimits,
     ReservedInstancesSettings,
     Sharing,
 )
+from gpufleet_stacks.settings.models.taints import TaintSettings
 
 _AWS = "karpenter.k8s.aws"
 
@@ -50,7 +53,8 @@ def node_pool_args(
         node_class=node_class(name, cluster),
         requirements=requirements(pool),
         labels=pool.labels,
-        taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
+        taints=[taint_args(taint) for taint in pool.taints],
+        startup_taints=[taint_args(taint) for taint in pool.startup_taints],
         limits=limits(pool.limits, sharing),
         weight=pool.weight,
         disruption=disruption(pool),
@@ -60,6 +64,24 @@ def node_pool_args(
         sharing=sharing,
         zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
         needs=needs,
+    )
+
+
+def taint_args(taint: TaintSettings) -> Taint:
+    """A taint, as components take it."""
+    return Taint(key=taint.key, value=taint.value or None, effect=taint.effect)
+
+
+def kubelet(settings: KubeletSettings) -> Kubelet:
+    """Settings of a kubelet, as components take them."""
+    return Kubelet(
+        max_pods=settings.max_pods,
+        pods_per_core=settings.pods_per_core,
+        kube_reserved=settings.kube_reserved,
+        system_reserved=settings.system_reserved,
+        eviction_hard=settings.eviction_hard,
+        image_gc_high_threshold_percent=settings.image_gc_high_threshold_percent,
+        image_gc_low_threshold_percent=settings.image_gc_low_threshold_percent,
     )
 
 
@@ -127,6 +149,13 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
         instance_profile=pool.instance_profile,
         ami_family=pool.ami_family,
         root_volume_size=pool.root_volume,
+        root_volume_iops=pool.root_volume_iops,
+        root_volume_throughput=pool.root_volume_throughput,
+        root_volume_key=pool.root_volume_key,
+        image_snapshot=pool.image_snapshot,
+        fast_image_pull=pool.fast_image_pull,
+        kubelet=kubelet(pool.kubelet),
+        user_data=pool.user_data,
         instance_store_policy=pool.instance_store,
         metadata_hop_limit=pool.metadata_hop_limit,
         capacity_reservation_terms=[

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpufleet.aws.karpenter.node_disk import IOPS, THROUGHPUT
 from gpufleet.aws.karpenter.node_pool_args import (
     BUDGET_DURATION,
     BUDGET_NODES,
@@ -218,6 +219,30 @@ class Reservation(Model):
     takes any instance type to be reserved."""
 
 
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+Iops = Annotated[int, Field(strict=True, ge=IOPS[0], le=IOPS[1])]
+Throughput = Annotated[int, Field(strict=True, ge=THROUGHPUT[0], le=THROUGHPUT[1])]
+
+
+class KubeletSettings(Model):
+    """Settings of the nodes' kubelet; omitted ones keep the kubelet's defaults."""
+
+    max_pods: Count | None = None
+    """Maximum number of pods on a node."""
+    pods_per_core: Count | None = None
+    """Maximum number of pods per core."""
+    kube_reserved: dict[Filled, str] = {}
+    """Resources reserved for Kubernetes: `cpu`, `memory`, `ephemeral-storage`, `pid`."""
+    system_reserved: dict[Filled, str] = {}
+    """Resources reserved for the operating system, by the same names."""
+    eviction_hard: dict[Filled, str] = {}
+    """Thresholds below which pods are evicted immediately: `{memory.available: 5%}`."""
+    image_gc_high_threshold_percent: Percent | None = None
+    """Disk usage in percent at which garbage collection of images starts."""
+    image_gc_low_threshold_percent: Percent | None = None
+    """Disk usage in percent at which garbage collection stops; lower than the other threshold."""
+
+
 class KarpenterPool(Model):
     """Nodes that Karpenter provisions for pending pods and removes when they are empty."""
 
@@ -262,6 +287,24 @@ class KarpenterPool(Model):
     """Instance profile of the nodes, instead of a role. Required where IAM is unreachable."""
     root_volume: Size = "200Gi"
     """Size of the root volume, which holds images and the jobs' files. Karpenter's own default is 20Gi."""
+    root_volume_iops: Iops | None = None
+    """IOPS of the root volume; if omitted, 3000."""
+    root_volume_throughput: Throughput | None = None
+    """Throughput of the root volume in MiB/s; if omitted, 125."""
+    root_volume_key: Filled | None = None
+    """KMS key of the root volume, by ID, ARN or alias; if omitted, the account's default key. The key's policy must let
+    the role of Karpenter's controller use it."""
+    image_snapshot: ResourceId | None = None
+    """Snapshot of a Bottlerocket data volume with container images that nodes then need not pull."""
+    fast_image_pull: Switch = False
+    """Whether nodes pull and unpack layers of images in parallel. Requires AL2023 v20250821 or later; give the root
+    volume at least 600 MiB/s."""
+    user_data: Filled | None = None
+    """Additional user data: a shell script, a NodeConfig of nodeadm, or MIME parts; for Bottlerocket, TOML settings."""
+    kubelet: KubeletSettings = KubeletSettings()
+    """Settings of the kubelet."""
+    startup_taints: tuple[TaintSettings, ...] = ()
+    """Taints that another component removes once a node is ready; runners need not tolerate them."""
     instance_store: Literal["RAID0"] | None = None
     """`RAID0` stores the jobs' files on the instance's local disks, if it has any."""
     metadata_hop_limit: Annotated[int, Field(strict=True, ge=HOP_LIMITS[0], le=HOP_LIMITS[1])] = 1

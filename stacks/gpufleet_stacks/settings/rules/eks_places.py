@@ -10,6 +10,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     CapacityReservationTerm,
     Disruption,
     DisruptionBudget,
+    Kubelet,
     NodeClass,
     Requirement,
 )
@@ -89,6 +90,8 @@ def pool_places(name: str, cluster: EksClusterSettings) -> Places:
     rows |= attributes(Disruption, ("disruption",), (*section, "disruption"))
     for index in range(len(pool.taints)):
         rows |= attributes(Taint, ("taints", index), (*section, "taints", index))
+    for index in range(len(pool.startup_taints)):
+        rows |= attributes(Taint, ("startup_taints", index), (*section, "startupTaints", index))
     for index in range(len(pool.disruption.budgets)):
         where: Path = ("disruption", "budgets", index)
         rows |= attributes(DisruptionBudget, where, (*section, *where))
@@ -133,11 +136,12 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
         "instance_store_policy": "instanceStore",
         "capacity_reservation_terms": "reservations",
         # Subnets and security groups are found by the cluster's tag.
-        **dict.fromkeys(("subnet_terms", "security_group_terms", "kubelet", "user_data")),
+        **dict.fromkeys(("subnet_terms", "security_group_terms")),
     }
     rows = attributes(NodeClass, ("node_class",), section, names)
     for index in range(len(pool.amis)):
         rows |= attributes(AmiTerm, ("node_class", "ami_terms", index), (*section, "amis", index))
+    rows |= attributes(Kubelet, ("node_class", "kubelet"), (*section, "kubelet"))
     for index in range(len(pool.reservations)):
         where: Path = ("node_class", "capacity_reservation_terms", index)
         rows |= attributes(CapacityReservationTerm, where, (*section, "reservations", index))
