@@ -53,7 +53,7 @@ class Filled:
     """Arguments that come from no setting: defaults of the component, which cannot be wrong."""
 
 
-NO_SETTINGS_OF_A_NODE_CLASS = ("subnet_terms", "security_group_terms", "kubelet", "user_data")
+NO_SETTINGS_OF_A_NODE_CLASS = ("subnet_terms", "security_group_terms")
 
 FILLED: dict[str, Filled] = {
     "network": Filled(network_args(EKS.cluster, EKS.cluster.network), NETWORK, EKS, frozenset()),  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ FILLED: dict[str, Filled] = {
             node_pool_args(name, EKS.cluster),
             pool_places(name, EKS.cluster),
             EKS,
-            frozenset({"startup_taints", "node_class"}),
+            frozenset({"node_class"}),
         )
         for name in EKS.cluster.node_pools
     },
@@ -224,7 +224,7 @@ EXAMPLES: dict[str, tuple[list[str], Callable[[Any], Iterator[Problem]], list[An
         [name for name in FILLED if name.startswith("pool ")],
         node_pool_problems,
         [args for args, _ in REFUSED_POOLS.values()],
-        ("startup_taints",),
+        (),
     ),
     "kubespray": (["kubespray"], cluster_problems, [args for args, _ in REFUSED_CLUSTERS.values()], ()),
 }

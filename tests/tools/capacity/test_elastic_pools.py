@@ -131,20 +131,20 @@ RESERVED = """\
 SHARED = "        sharing: {timeSlicing: {replicas: 10}}\n"
 
 
-def test_no_more_than_what_is_reserved_is_had_where_nothing_else_is_bought(reckon: Reckon) -> None:
-    gpu, _ = reckon("gpu", ("", SHARED, RESERVED + SHARED))
+def test_no_more_than_what_is_reserved_is_had_where_nothing_else_is_bought(capacity_of: CapacityOf) -> None:
+    gpu, _ = capacity_of("gpu", ("", SHARED, RESERVED + SHARED))
     (label,) = gpu.labels
     assert gpu.types == ["g4dn.2xlarge", "g5.2xlarge"]
     assert (label.guaranteed, label.burst, gpu.fits) == (30, 30, "no")
-    one, _ = reckon("gpu", ("", SHARED, RESERVED.replace("instances: 2", "instances: 1") + SHARED))
+    one, _ = capacity_of("gpu", ("", SHARED, RESERVED.replace("instances: 2", "instances: 1") + SHARED))
     assert one.labels[0].guaranteed == 20
 
 
-def test_types_that_are_not_reserved_are_not_had(reckon: Reckon) -> None:
+def test_types_that_are_not_reserved_are_not_had(capacity_of: CapacityOf) -> None:
     only = RESERVED.rsplit("          - ", 1)[0]
-    assert reckon("gpu", ("", SHARED, only + SHARED))[0].types == ["g5.2xlarge"]
+    assert capacity_of("gpu", ("", SHARED, only + SHARED))[0].types == ["g5.2xlarge"]
     mixed = only.replace("[reserved]", "[reserved, on-demand]")
-    gpu, _ = reckon("gpu", ("", SHARED, mixed + SHARED))
+    gpu, _ = capacity_of("gpu", ("", SHARED, mixed + SHARED))
     assert (gpu.types, gpu.labels[0].guaranteed) == (["g4dn.2xlarge", "g5.2xlarge"], 40)
 
 

@@ -156,3 +156,9 @@ REFUSED = {"p5": "NoCompatibleInstanceTypes: no type"}
 )
 def test_a_pool_without_instance_types(events: list[dict[str, Any]], said: dict[str, str]) -> None:
     assert exhausted_pools(events, [POD], NOW) == said
+
+
+def test_events_may_have_no_reason() -> None:
+    """As Karpenter's "Failed resolving NodeClass" has none."""
+    without = {key: value for key, value in event(5, "", name="p5").items() if key != "reason"}
+    assert exhausted_pools([without, event(30, "NoCompatibleInstanceTypes", name="p5")], [POD], NOW) == REFUSED

@@ -20,7 +20,7 @@ from gpufleet.problem import Path
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.models.eks import EksSettings
-from gpufleet_stacks.settings.models.karpenter import KarpenterPool
+from gpufleet_stacks.settings.models.karpenter import KarpenterPool, Sharing
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import near
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room, system_requests
@@ -135,7 +135,8 @@ def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
 
 def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
     for _, where, pool in _pools(settings):
-        if pool.sharing and not pool.sharing.time_slicing.fail_requests_greater_than_one:
+        sliced = pool.sharing.time_slicing if pool.sharing else None
+        if sliced and not sliced.fail_requests_greater_than_one:
             yield Finding(
                 "several-shares",
                 "warning",
@@ -145,15 +146,22 @@ def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
 
 
 def shared_gpus(settings: EksSettings) -> Iterator[Finding]:
-    for _, where, pool in _pools(settings):
+    for name, where, pool in _pools(settings):
         if pool.sharing:
-            yield Finding(
-                "shared-gpu",
-                "note",
-                (*where, "sharing"),
-                f"up to {pool.sharing.time_slicing.replicas} jobs are on one GPU, and nothing keeps one from taking"
-                " all of its memory, or a fault of one from ending them all",
-            )
+            jobs = f"up to {settings.shares(name)} jobs are on one GPU"
+            yield Finding("shared-gpu", "note", (*where, "sharing"), f"{jobs}{_isolation(pool.sharing)}")
+
+
+def _isolation(sharing: Sharing) -> str:
+    """What keeps jobs on one GPU apart, and what does not."""
+    if sharing.mig:
+        return (
+            ", each with an instance of its own: memory and faults are kept apart; userData or the AMI must create the"
+            f" {sharing.mig.profile} instances before the kubelet starts, or whole GPUs are offered"
+        )
+    if sharing.mps:
+        return ", each with an equal part of its memory; a fault of one can end all, and NVIDIA calls MPS experimental"
+    return ", and nothing keeps one from taking all of its memory, or a fault of one from ending them all"
 
 
 def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:

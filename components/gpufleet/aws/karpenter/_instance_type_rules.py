@@ -29,7 +29,7 @@ from gpufleet.aws.karpenter.node_pool_fit import (
     shown,
     within_limits,
 )
-from gpufleet.nvidia.sharing import GPU, allocatable, sharing_problems
+from gpufleet.nvidia.sharing import GPU, Mig, TimeSlicing, allocatable, mig_instances, mig_profiles, sharing_problems
 from gpufleet.problem import Problem
 
 _AMD_FAMILIES = frozenset({"g4ad"})
@@ -49,7 +49,39 @@ def instance_type_problems(args: KarpenterNodePoolArgs, *, readable: bool) -> li
     if args.gpu_counts is None and (wrong := [*_nothing_matches(args, types), *_of_two_kinds(types)]):
         return [*named, *wrong]
     counts = gpu_counts(args, types)
-    return [*named, *_unbounded_gpus(args, counts), *_limits_for_nothing(args, types, counts)]
+    return [
+        *named,
+        *_partitions(args, types),
+        *_unbounded_gpus(args, counts),
+        *_limits_for_nothing(args, types, counts),
+    ]
+
+
+def _partitions(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Iterator[Problem]:
+    """Yield instance types whose GPUs cannot be partitioned so, and nodes that nobody partitions."""
+    if not isinstance(args.sharing, Mig):
+        return
+    profile, where = args.sharing.profile, ("sharing", "profile")
+    for each in types:
+        gpus = each.gpus
+        if gpus is None or mig_instances(gpus.name, gpus.memory, profile) == args.sharing.instances:
+            continue
+        has = ", ".join(mig_profiles(gpus.name, gpus.memory)) if gpus else ""
+        held = mig_instances(gpus.name, gpus.memory, profile)
+        if held:
+            message = f"{profile}: GPUs of {each.name} hold {held}, and others {args.sharing.instances}; allow one kind"
+        elif has:
+            message = f"{profile}: GPUs of {each.name} ({gpus.name}) do not have it; use one of {has}"
+        else:
+            message = f"{profile}: GPUs of {each.name} ({gpus.name}) have no MIG; exclude it, or share them otherwise"
+        yield Problem(where, "mig-profile", message)
+        return
+    if args.node_class.user_data is None and any(term.alias for term in args.node_class.ami_terms):
+        message = (
+            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in user data,"
+            " which runs before the kubelet, or use an AMI of yours that does"
+        )
+        yield Problem(("sharing",), "nobody-partitions", message)
 
 
 def _counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
@@ -62,7 +94,7 @@ def _counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _sharing(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     problems = sharing_problems(args.sharing)
     yield from problems
-    if not problems and args.sharing and args.sharing.rename_by_default:
+    if not problems and isinstance(args.sharing, TimeSlicing) and args.sharing.rename_by_default:
         message = f"renames {GPU}; Karpenter buys for that name alone; leave rename_by_default off"
         yield Problem(("sharing", "rename_by_default"), "sharing-renamed", message, {"gpu": GPU})
 

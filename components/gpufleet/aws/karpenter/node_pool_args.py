@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pulumi
 
-from gpufleet.nvidia.sharing import TimeSlicing
+from gpufleet.nvidia.sharing import Sharing
 from gpufleet.taint import Taint
 
 NODE_POOL_API = "karpenter.sh/v1"
@@ -321,7 +321,7 @@ class KarpenterNodePoolArgs:
     """GPU counts of the pool's instance types, all that occur; None to read them from the table of instance types. Set
     it for types newer than the table. An empty list treats the pool as one without GPUs, whatever its requirements
     allow."""
-    sharing: TimeSlicing | None = None
+    sharing: Sharing | None = None
     """GPU sharing; None gives each GPU to one pod."""
     zones: Sequence[str] = ()
     """Zones of the pool's subnets, such as `eu-central-1a`, to check that they offer the instance types. Not passed to

@@ -15,7 +15,7 @@ from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import ZONE, InstanceType
 from gpufleet.aws.ec2.requirements import intersected, matching
 from gpufleet.aws.karpenter.node_pool_args import ALIAS_FAMILIES, KarpenterNodePoolArgs, NodeClass, Requirement
-from gpufleet.nvidia.sharing import GPU, TimeSlicing, largest_request
+from gpufleet.nvidia.sharing import GPU, Sharing, largest_request
 from gpufleet.nvidia.sharing import allocatable as gpus_offered
 
 VM_MEMORY_OVERHEAD = 0.075
@@ -83,7 +83,7 @@ def ami_family(node_class: NodeClass) -> str:
     return node_class.ami_family or next((ALIAS_FAMILIES.get(alias, alias) for alias in aliases), "Custom")
 
 
-def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSlicing | None = None) -> Amounts:
+def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: Sharing | None = None) -> Amounts:
     """Return the capacity of a node of the type, by which Karpenter measures the pool's limits (`computeCapacity`)."""
     amounts = {
         "cpu": Decimal(instance_type.cpus),
@@ -96,7 +96,7 @@ def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSl
     return amounts
 
 
-def allocatable(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSlicing | None = None) -> Amounts:
+def allocatable(instance_type: InstanceType, node_class: NodeClass, sharing: Sharing | None = None) -> Amounts:
     """Return what a node of the type offers to pods, including daemons: its capacity minus the reservations of
     Kubernetes and the system, and minus the eviction thresholds."""
     whole = capacity(instance_type, node_class, sharing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import pulumi
@@ -24,8 +25,9 @@ from gpufleet.aws.karpenter.node_pool_args import (
 )
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
 from gpufleet.aws.karpenter.policies import Scope
-from gpufleet.nvidia.sharing import GPU
-from gpufleet.nvidia.sharing import TimeSlicing as SlicedGpu
+from gpufleet.nvidia.device_plugin import CONFIG_LABEL, MPS_LABEL
+from gpufleet.nvidia.sharing import GPU, Mig, Mps, TimeSlicing, allocatable, config_name, mig_instances
+from gpufleet.nvidia.sharing import Sharing as GpuSharing
 from gpufleet.problem import Path
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
@@ -35,7 +37,6 @@ from gpufleet_stacks.settings.models.karpenter import (
     KubeletSettings,
     PoolLimits,
     ReservedInstancesSettings,
-    Sharing,
 )
 from gpufleet_stacks.settings.models.taints import TaintSettings
 
@@ -47,7 +48,26 @@ def node_pool_args(
 ) -> KarpenterNodePoolArgs:
     """A pool of the cluster."""
     pool = cluster.node_pools[name]
-    sharing = time_slicing(pool.sharing)
+    args = _unshared(name, cluster, needs)
+    sharing = sharing_of(pool, args)
+    if sharing is None:
+        return args
+    return dataclasses.replace(args, sharing=sharing, limits=limits(pool.limits, sharing))
+
+
+def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> KarpenterNodePoolArgs:
+    """The pool with the labels by which NVIDIA's chart tells how its GPUs are shared. A pool that shares as the
+    plugin's default needs none."""
+    _, configs = plugin_sharings(cluster)
+    name = config_name(args.sharing)
+    chosen = {CONFIG_LABEL: name} if name in configs and args.pool in pools_with_gpus(cluster) else {}
+    served = {MPS_LABEL: "true"} if isinstance(args.sharing, Mps) else {}
+    return dataclasses.replace(args, labels={**args.labels, **chosen, **served})
+
+
+def _unshared(name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource]) -> KarpenterNodePoolArgs:
+    """A pool of the cluster whose GPUs are not shared."""
+    pool = cluster.node_pools[name]
     return KarpenterNodePoolArgs(
         pool=name,
         node_class=node_class(name, cluster),
@@ -55,13 +75,12 @@ def node_pool_args(
         labels=pool.labels,
         taints=[taint_args(taint) for taint in pool.taints],
         startup_taints=[taint_args(taint) for taint in pool.startup_taints],
-        limits=limits(pool.limits, sharing),
+        limits=limits(pool.limits, None),
         weight=pool.weight,
         disruption=disruption(pool),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         gpu_counts=pool.instances.gpu_counts,
-        sharing=sharing,
         zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
         needs=needs,
     )
@@ -113,16 +132,35 @@ def zones(cluster: EksClusterSettings) -> tuple[str, ...]:
     return cluster.network.zones if cluster.network.kind == "own" else tuple(cluster.network.private_subnets)
 
 
-def time_slicing(sharing: Sharing | None) -> SlicedGpu | None:
-    """How GPUs are shared, as components take it."""
+def sharing_of(pool: KarpenterPool, args: KarpenterNodePoolArgs) -> GpuSharing | None:
+    """How a pool's GPUs are shared, as components take it. How many MIG instances a GPU has follows from the types that
+    `args`, the pool without sharing, allows: those of the first that has the profile."""
+    sharing = pool.sharing
     if sharing is None:
         return None
+    if sharing.mps:
+        return Mps(replicas=sharing.mps.replicas)
+    if sharing.mig:
+        profile = sharing.mig.profile
+        held = (
+            mig_instances(each.gpus.name, each.gpus.memory, profile) for each in instance_types_of(args) if each.gpus
+        )
+        return Mig(profile=profile, instances=next(filter(None, held), 1))
     sliced = sharing.time_slicing
-    return SlicedGpu(
+    assert sliced, "the model has one of the three"
+    return TimeSlicing(
         replicas=sliced.replicas,
         rename_by_default=sliced.rename_by_default,
         fail_requests_greater_than_one=sliced.fail_requests_greater_than_one,
     )
+
+
+def plugin_sharings(cluster: EksClusterSettings) -> tuple[GpuSharing | None, dict[str, GpuSharing | None]]:
+    """How the device plugin shares GPUs: as the first pool with GPUs does, and by name as pools do that differ. MIG is
+    always by name."""
+    sharings = [node_pool_args(name, cluster).sharing for name in pools_with_gpus(cluster)]
+    first = sharings[0] if sharings and not isinstance(sharings[0], Mig) else None
+    return first, {config_name(each): each for each in sharings if each != first}
 
 
 def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
@@ -226,9 +264,9 @@ def _of_instances(instances: Instances) -> Iterator[tuple[Path, Requirement]]:
         yield ("instances", "generationAbove"), requirement
 
 
-def limits(given: PoolLimits, sharing: SlicedGpu | None) -> dict[str, str]:
+def limits(given: PoolLimits, sharing: GpuSharing | None) -> dict[str, str]:
     """Most of each resource in all nodes. Karpenter counts GPUs as they are offered, shared or not."""
-    gpus = None if given.gpus is None else str(given.gpus * (sharing.replicas if sharing else 1))
+    gpus = None if given.gpus is None else str(allocatable(given.gpus, sharing))
     nodes = None if given.nodes is None else str(given.nodes)
     found = {"cpu": given.cpu, "memory": given.memory, GPU: gpus, "nodes": nodes}
     return {resource: limit for resource, limit in found.items() if limit is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -24,7 +24,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Operator,
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
-from gpufleet.nvidia.sharing import FEWEST_REPLICAS
+from gpufleet.nvidia.sharing import FEWEST_REPLICAS, MOST_MPS_REPLICAS
 from gpufleet_stacks.settings.models.aws_value_types import Account, InstanceType, ResourceId, Tags, Zone
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
@@ -108,29 +108,41 @@ class TimeSlicingSettings(Model):
     time than one."""
 
 
+class MpsSettings(Model):
+    """CUDA MPS: several pods run on one GPU at once, each with an equal part of its memory. A fault of one can end the
+    others. NVIDIA calls it experimental."""
+
+    replicas: Annotated[int, Field(strict=True, ge=FEWEST_REPLICAS, le=MOST_MPS_REPLICAS)]
+    """Number of pods that share one GPU."""
+
+
+class MigSettings(Model):
+    """Multi-Instance GPU: each GPU is divided in hardware into isolated instances of one profile. `userData` or an AMI
+    of yours must create the instances before the kubelet starts."""
+
+    profile: Annotated[str, Text(r"[1-7]g\.[0-9]+gb", 16, "a MIG profile such as 1g.10gb")]
+    """Profile of every instance; the GPU model decides how many a GPU holds."""
+
+
 class Sharing(Model):
-    """GPU sharing. It configures the device plugin, and the GPU counts that Karpenter plans with."""
+    """GPU sharing, in exactly one way. It configures the device plugin, and the GPU counts that Karpenter plans
+    with."""
 
-    time_slicing: TimeSlicingSettings
+    time_slicing: TimeSlicingSettings | None = None
     """Time-slicing: pods take turns on a GPU."""
+    mps: MpsSettings | None = None
+    """CUDA MPS: pods run on a GPU at once."""
+    mig: MigSettings | None = None
+    """Multi-Instance GPU: pods have parts of a GPU."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def is_supported(cls, value: Any) -> Any:
-        """Reject MPS and MIG with a message that gives the reason."""
-        if isinstance(value, dict):
-            for key, why in _UNSUPPORTED_SHARING.items():
-                if key in value:
-                    raise PydanticCustomError(
-                        "sharing", "{key} is not supported: {why}; use timeSlicing", {"key": key, "why": why}
-                    )
-        return value
-
-
-_UNSUPPORTED_SHARING = {
-    "mps": "its daemon is experimental, and runs only on nodes that were labelled for it beforehand",
-    "mig": "nodes that Karpenter provisions start unpartitioned, and it cannot plan with the partitions' names",
-}
+    @model_validator(mode="after")
+    def is_one_way(self) -> Sharing:
+        """Reject none and several."""
+        ways = [way for way in (self.time_slicing, self.mps, self.mig) if way]
+        if len(ways) != 1:
+            message = "has {count} ways to share; write exactly one of timeSlicing, mps and mig"
+            raise PydanticCustomError("sharing", message, {"count": len(ways) or "no"})
+        return self
 
 
 class PoolLimits(Model):

@@ -12,8 +12,8 @@ from gpufleet.aws.eks.network_rules import network_problems
 from gpufleet.aws.karpenter.node_pool_fit import fit, gpu_counts, paused, requirements, within_limits
 from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
 from gpufleet.aws.karpenter.versions import version_problems
-from gpufleet.nvidia.device_plugin import GPU_LABEL
-from gpufleet.nvidia.sharing import GPU, largest_request
+from gpufleet.nvidia.device_plugin import CONFIG_LABEL, GPU_LABEL, MPS_LABEL
+from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args
@@ -153,14 +153,13 @@ def pools_are_possible(settings: EksSettings) -> Iterator[Problem]:
         yield from pool_places(name, cluster).placed(node_pool_problems(node_pool_args(name, cluster)))
 
 
-def gpus_are_shared_alike(settings: EksSettings) -> Iterator[Problem]:
-    """One device plugin has one configuration, so that all pools with GPUs share them alike."""
-    first, *others = pools_with_gpus(settings.cluster) or [""]
-    pools = settings.cluster.node_pools
-    for name in others:
-        if pools[name].sharing != pools[first].sharing:
-            message = f"differs from that of the pool '{first}', and one device plugin serves both; share GPUs alike"
-            yield Problem((*_POOLS, name, "sharing"), "sharing-differs", message)
+def labels_of_the_plugin_are_free(settings: EksSettings) -> Iterator[Problem]:
+    """The program sets the labels that say how GPUs are shared."""
+    for name, pool in settings.cluster.node_pools.items():
+        for key in (CONFIG_LABEL, MPS_LABEL):
+            if key in pool.labels:
+                message = f"{key} follows from sharing; remove it"
+                yield Problem((*_POOLS, name, "labels", key), "label-of-sharing", message)
 
 
 def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
@@ -197,7 +196,9 @@ def _too_many_gpus(settings: EksSettings, pool: str, gpus: int) -> str | None:
     most = largest_request(max(gpu_counts(args)), args.sharing)
     if gpus <= most:
         return None
-    if args.sharing and args.sharing.fail_requests_greater_than_one:
+    if isinstance(args.sharing, Mig):
+        return f"{gpus} is more than one: a job sees one MIG instance, however many it has; ask for 1"
+    if only_one_each(args.sharing):
         return f"{gpus} is more than one: two shares can be of one GPU, and no more of its time; ask for 1"
     return f"{gpus} is more than the largest node of the pool '{pool}' has; ask for at most {most}"
 
@@ -311,7 +312,7 @@ RULES: tuple[Rule, ...] = (
     zones_are_the_networks,
     reservations_are_of_the_pool,
     pools_are_possible,
-    gpus_are_shared_alike,
+    labels_of_the_plugin_are_free,
     the_plugin_finds_its_nodes,
     bottlerocket_has_a_plugin_of_its_own,
 )

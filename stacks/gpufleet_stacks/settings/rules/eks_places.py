@@ -13,8 +13,9 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Kubelet,
     NodeClass,
     Requirement,
+    ReservedInstances,
 )
-from gpufleet.nvidia.sharing import GPU, TimeSlicing
+from gpufleet.nvidia.sharing import GPU, Mig, Mps, TimeSlicing
 from gpufleet.problem import Path
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.args.node_pools import sources_of_requirements
@@ -84,9 +85,15 @@ def pool_places(name: str, cluster: EksClusterSettings) -> Places:
     }
     for argument in ("labels", "taints", "limits", "weight", "disruption"):
         rows[(argument,)] = (*section, argument)
+    rows[("startup_taints",)] = (*section, "startupTaints")
     rows[("expire_after",)] = (*section, "expireAfter")
     rows[("termination_grace_period",)] = (*section, "terminationGracePeriod")
-    rows |= attributes(TimeSlicing, ("sharing",), (*section, "sharing", "timeSlicing"))
+    if pool.sharing and pool.sharing.mig:
+        rows |= attributes(Mig, ("sharing",), (*section, "sharing", "mig"), {"instances": "profile"})
+    elif pool.sharing and pool.sharing.mps:
+        rows |= attributes(Mps, ("sharing",), (*section, "sharing", "mps"))
+    else:
+        rows |= attributes(TimeSlicing, ("sharing",), (*section, "sharing", "timeSlicing"))
     rows |= attributes(Disruption, ("disruption",), (*section, "disruption"))
     for index in range(len(pool.taints)):
         rows |= attributes(Taint, ("taints", index), (*section, "taints", index))
@@ -145,6 +152,7 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
     for index in range(len(pool.reservations)):
         where: Path = ("node_class", "capacity_reservation_terms", index)
         rows |= attributes(CapacityReservationTerm, where, (*section, "reservations", index))
+        rows |= attributes(ReservedInstances, (*where, "holds"), (*section, "reservations", index, "holds"))
     return rows | {("node_class", "tags", tag): ("cluster", "tags", tag) for tag in cluster.tags.keys() - pool.tags}
 
 
@@ -199,6 +207,10 @@ def _words(pool: KarpenterPool) -> dict[str, Words]:
         "limits-admit-nothing": lambda facts: (
             f"{given}; each admits some type of the pool, together they admit none; raise one of them"
         ),
+        "nobody-partitions": (
+            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in userData,"
+            " which runs before the kubelet, or use an AMI of yours that does"
+        ).format_map,
         "identity-twice": (
             "beside a role; a node has one of them; remove the role, or this where Karpenter reaches IAM"
         ).format_map,

@@ -90,9 +90,9 @@ class Cloud:
 
     def _kubelets(self) -> Daemon:
         plugin = device_plugin.release_of(self.plan)
-        offer = device_plugin.offer_of(plugin) if plugin else None
-        arguments = [str(self.control_plane.kubeconfig)]
-        arguments += [offer.resource, str(offer.replicas)] if offer else []
+        offers = device_plugin.offers_of(plugin) if plugin else {}
+        told = json.dumps({name: dataclasses.asdict(offer) for name, offer in offers.items()})
+        arguments = (str(self.control_plane.kubeconfig), told)
         return daemons.python("kubelets", "gpufleet_tools.sandbox.aws.kubelets", *arguments, ready=lambda: True)
 
 

@@ -67,12 +67,12 @@ def exhausted_pools(events: Sequence[Object], pods: Sequence[Object], now: datet
     where no pod of the pool was given a node since."""
     found = {}
     for event in sorted(events, key=_moment):
-        if event["reason"] == _EXHAUSTED and now - _parsed(_moment(event)[0]) < _REPEATED:
+        if event.get("reason") == _EXHAUSTED and now - _parsed(_moment(event)[0]) < _REPEATED:
             found[event["involvedObject"]["name"]] = event
     pool_of = {pod["metadata"]["uid"]: _selected_pool(pod) for pod in pods}
     for event in events:
         pool = pool_of.get(event["involvedObject"].get("uid", ""))
-        if event["reason"] == "Nominated" and pool in found and _moment(event) > _moment(found[pool]):
+        if event.get("reason") == "Nominated" and pool in found and _moment(event) > _moment(found[pool]):
             del found[pool]
     return {name: f"{_EXHAUSTED}: {event['message']}" for name, event in found.items()}
 
@@ -114,7 +114,7 @@ def _is_karpenters(event: Object) -> bool:
 def _moment(event: Object) -> tuple[str, bool]:
     """In the same second a node that is on its way is the later news."""
     when = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-    return str(when), event["reason"] == "Nominated"
+    return str(when), event.get("reason") == "Nominated"
 
 
 def _pool(pool: Object, exhausted: Mapping[str, str]) -> PoolState:
