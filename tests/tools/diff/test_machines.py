@@ -78,7 +78,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300, kubespray in mi300 (4)",
         users="1 label changed",
         resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it",),
+        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it while it runs",),
     ),
     "upgrade-kubernetes": PullRequest(
         first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),
@@ -111,7 +111,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-the-proxy": PullRequest(
         edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
-        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1",
+        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1 to"
+        " apply calico_nftable_mode and kube_proxy_mode: kube-proxy restarts on every node; no node is drained",
     ),
     "make-the-cluster-s-key-anew": PullRequest(
         first=(
