@@ -36,11 +36,28 @@ def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]
 
 def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
     """Changes that kubespray cannot make to a cluster, one line each: `pulumi up` would end with them."""
-    return [
-        str(problem)
-        for old, new in _clusters(before, after)
-        for problem in change_problems(settled(old), new)
-    ]  # fmt: skip
+    impossible = (
+        str(problem) for old, new in _clusters(before, after) for problem in change_problems(settled(old), new)
+    )
+    return [*_moves(before, after), *impossible]
+
+
+def _moves(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    """Yield a line for each cluster whose kubespray would run on another machine. Pulumi has one type of resource for
+    commands here and another for commands elsewhere, so it would delete the old one, which resets the cluster."""
+    old, new = ({each.name: each.urn for each in side if _resets(each)} for side in (before, after))
+    for name in old.keys() & new.keys():
+        if old[name] != new[name]:
+            yield (
+                f"runOn: another machine would run kubespray, and the journal of {name.removesuffix('-cluster')} is on"
+                " the old one; pulumi up refuses while protect is on, and resets the live cluster otherwise; restore"
+                " runOn"
+            )
+
+
+def _resets(each: EvaluatedResource) -> bool:
+    """Whether the deletion of a resource resets a cluster."""
+    return f"{_CLUSTER}$" in each.urn and str(each.inputs.get("delete")).endswith("/run reset")
 
 
 # -- kubespray --------------------------------------------------------------------------------------------------------
