@@ -78,7 +78,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300, kubespray in mi300 (4)",
         users="1 label changed",
         resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it",),
+        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it while it runs",),
     ),
     "upgrade-kubernetes": PullRequest(
         first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),
@@ -111,7 +111,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-the-proxy": PullRequest(
         edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
-        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1",
+        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1"
+        " to apply calico_nftable_mode and kube_proxy_mode: kube-proxy restarts on every node; no node is drained",
     ),
     "make-the-cluster-s-key-anew": PullRequest(
         first=(
@@ -215,3 +216,19 @@ def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, af
 
 def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
     assert runs([], converge(told("a"))) == runs(converge(told("a")), []) == []
+
+
+def cluster_on(kind: str) -> list[EvaluatedResource]:
+    (made,) = converge(None)
+    urn = made.urn.replace("local", kind).replace("-converge", "-cluster")
+    inputs = {"create": "~/.kubespray/mi300/run enroll", "delete": "~/.kubespray/mi300/run reset"}
+    type_token = f"command:{kind}:Command"
+    return [made.model_copy(update={"urn": urn, "type": type_token, "name": "mi300-cluster", "inputs": inputs})]
+
+
+def test_another_machine_for_kubespray_would_reset_the_cluster() -> None:
+    (refused,) = kubespray_refusals(cluster_on("local"), cluster_on("remote"))
+    assert refused.startswith("runOn: another machine would run kubespray, and the journal of mi300 is on the old one")
+    assert not kubespray_refusals(cluster_on("local"), cluster_on("local"))
+    # A cluster that goes for good is another matter: the engine asks about that.
+    assert not kubespray_refusals(cluster_on("local"), [])

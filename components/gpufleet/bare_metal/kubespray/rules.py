@@ -122,10 +122,10 @@ def settled(wanted: Desired) -> Journal:
         "identity": "",
         "members": wanted["nodes"],
         "touched": {},
-        "settings": None,
         "secrets": None,
         "kubespray": wanted["kubespray"],
         "kubernetes": wanted["kubernetes"],
+        "variables": wanted["variables"],
         "immutable": immutable(wanted["variables"]),
     }
 
