@@ -100,8 +100,8 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
         "https://github.com/ORG/REPO",
         "35: profiles.whole.colour: unknown key; allowed: docker, env, envFromSecret, ephemeralStorage, image, "
         "imagePullPolicy, nodeSelector, pool, renderGroup, runnerVersion, runtimeClass, tolerations, volumes",
-        "46: runners.mi300-cpx.memory: 35Gi is more than the share that goes with 1 GPU: 64 such runners fill a node; "
-        "ask for at most 34.3Gi",
+        "46: runners.mi300-cpx.memory: 35Gi exceeds the share of 1 GPU: 64 such runners fill a node; "
+        "request at most 34.3Gi",
         "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",
     ]
 
@@ -109,7 +109,7 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
 def test_a_secret_of_a_broken_project_is_not_called_stray(tmp_path: pathlib.Path) -> None:
     text = (CASES / "two-projects.ok.yaml").read_text().replace("      configUrl: https://github.com/example\n", "")
     assert problems(text.replace("kind: secret", "kind: secrets"), tmp_path) == [
-        "7: cluster.kubeconfig.kind: \"secrets\" is not possible; did you mean 'secret'? allowed: context, kubespray, "
+        "7: cluster.kubeconfig.kind: \"secrets\" is not valid; did you mean 'secret'? allowed: context, kubespray, "
         "secret",
         "21: projects.ml.configUrl: is missing; add it: URL of the organisation or repository",
     ]

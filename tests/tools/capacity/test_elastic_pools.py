@@ -284,8 +284,8 @@ def test_a_job_that_fits_no_type_is_an_error_at_its_line(
         2,
         "",
         f"Pulumi.aws.yaml:{line}: runners.linux-nvidia-gpu.cpu: 3900m is more than a node of the pool 'gpu' has room"
-        " for: the largest that it buys, g4dn.xlarge, has 3.77; ask for at most that, or let the pool buy larger"
-        " types\n",
+        " for: the largest that it buys, g4dn.xlarge, has 3.77; request at most that, or allow larger types in the"
+        " pool\n",
     )
 
 
