@@ -21,6 +21,7 @@ from gpufleet_stacks.settings.models import eks_network as eks_network_settings
 from gpufleet_stacks.settings.models import karpenter as karpenter_settings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.problems import InvalidSettings
+from tests.conftest import examples
 from tests.stacks.test_settings import CASES, ERRORS, ODD, places, spoilt
 
 SMALLEST = (CASES / "eks-smallest.ok.yaml").read_text()
@@ -129,7 +130,7 @@ def test_messages_speak_of_settings(path: str, message: str) -> None:
 WHOLE = yaml.safe_load(EVERY)
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([*places(WHOLE)]), st.sampled_from(["set", "drop", "rename"]), st.sampled_from(ODD)),

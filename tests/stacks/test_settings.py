@@ -26,7 +26,7 @@ from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools import cli
 from gpufleet_tools.arguments import parser
 from gpufleet_tools.plan import stack
-from tests.conftest import ROOT, MakeProject, Outcome
+from tests.conftest import ROOT, MakeProject, Outcome, examples
 
 CASES = ROOT / "tests" / "settings"
 ERRORS = sorted(CASES.glob("*.error.yaml"))
@@ -202,7 +202,7 @@ def spoilt(whole: Any, changes: list[tuple[tuple[Any, ...], str, Any]]) -> Any:
 WHOLE = yaml.safe_load((CASES / "partitioned.ok.yaml").read_text())
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 @given(
     st.lists(
         st.tuples(
