@@ -24,7 +24,7 @@ from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.capacity import stack_capacity as capacity
 from gpufleet_tools.capacity.pool_capacity import ElasticPoolCapacity
 from gpufleet_tools.plan import stack
-from tests.conftest import Gpufleet, MakeProject
+from tests.conftest import Gpufleet, MakeProject, examples
 from tests.tools.diff.pull_requests import AWS, Edit
 
 CapacityOf = Callable[..., tuple[ElasticPoolCapacity, EksSettings]]
@@ -214,7 +214,7 @@ def one_type(capacity_of: CapacityOf) -> EksSettings:
     return capacity_of("gpu", ("", "families: [g4dn, g5]", "families: [g5]"))[1]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=COUNTS)
 def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
     one_type: EksSettings, counts: dict[str, Any]
@@ -310,8 +310,8 @@ def test_a_job_that_fits_no_type_is_an_error_at_its_line(
         2,
         "",
         f"Pulumi.aws.yaml:{line}: runners.linux-nvidia-gpu.cpu: 3900m is more than a node of the pool 'gpu' has room"
-        " for: the largest that it buys, g4dn.xlarge, has 3.77; ask for at most that, or let the pool buy larger"
-        " types\n",
+        " for: its largest type, g4dn.xlarge, has 3.77; request at most that, or allow larger types in the"
+        " pool\n",
     )
 
 

@@ -34,8 +34,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=(TO_118,),
         code=2,
         headline="refused: invalid",
-        invalid="Pulumi.a10.yaml:13: cluster.nvidiaContainerToolkit.version: 1.18.0-1 hands GPUs out by jit-cdi unless"
-        " told otherwise, as every version from 1.18.0; nvkind needs the legacy runtime. Use 1.17.8-1",
+        invalid="Pulumi.a10.yaml:13: cluster.nvidiaContainerToolkit.version: 1.18.0-1 uses jit-cdi by default, as does"
+        " every version from 1.18.0, but nvkind requires the legacy runtime; use 1.17.8-1",
     ),
     "bump-the-toolkit-where-nothing-needs-the-legacy-runtime": PullRequest(
         first=(NO_NVKIND,),

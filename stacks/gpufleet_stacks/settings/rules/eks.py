@@ -84,19 +84,19 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
     kind = instance_types().get(name)
     if kind is None:
         meant = near(name, instance_types())
-        another = f"did you mean '{meant}'?" if meant else "name another, as m6i.large"
+        another = f"did you mean '{meant}'?" if meant else "name another, for example m6i.large"
         yield Problem(where, "unknown-instance-type", f"the table of EC2's instance types has no {name}; {another}")
         return
     covered = any(zone.startswith(settings.cluster.region) for zone in zones_of(instance_types()["m5.large"]))
     if covered and not set(zones_of(kind)).intersection(zones(settings.cluster)):
         there = listed(zones(settings.cluster), "and")
-        message = f"{name} is offered in no zone of the network ({there}); take a type that is"
+        message = f"{name} is not offered in the zones of the network ({there}); choose another type"
         yield Problem(where, "not-offered-here", message)
     room, asked = system_node_room(settings) or {}, KARPENTER.requests
     if any(quantity.parse(amount) > room.get(resource, 0) for resource, amount in asked.items()):
         message = (
-            f"{name} has no room for a replica of Karpenter ({asked['cpu']} core, {asked['memory']}) beside the"
-            " DaemonSets of the addons; take a larger type, as m6i.large"
+            f"{name} has no room for a replica of Karpenter ({asked['cpu']} core, {asked['memory']}) and the"
+            " DaemonSets of the addons; use a larger type, for example m6i.large"
         )
         yield Problem(where, "no-room-for-karpenter", message)
 
@@ -104,7 +104,7 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
 def the_plugin_has_a_namespace_of_its_own(settings: EksSettings) -> Iterator[Problem]:
     """It goes with the stack."""
     if settings.nvidia_plugin.namespace == "default":
-        message = "default is in every cluster, and would be removed with the stack; use another"
+        message = "default exists in every cluster, and would be deleted with the stack; use another"
         yield Problem(("nvidiaPlugin", "namespace"), "namespace-of-kubernetes", message)
 
 
@@ -168,8 +168,8 @@ def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
     for name in pools_with_gpus(settings.cluster):
         if settings.cluster.node_pools[name].labels.get(GPU_LABEL) != "true":
             message = (
-                f"the device plugin runs on nodes with the label {GPU_LABEL}, and no other has GPUs to ask for;"
-                f' add to them: {GPU_LABEL}: "true"'
+                f"the device plugin runs on nodes with the label {GPU_LABEL}, and only there do nodes offer GPUs;"
+                f' add: {GPU_LABEL}: "true"'
             )
             yield Problem((*_POOLS, name, "labels"), "plugin-label-missing", message)
 
@@ -181,7 +181,7 @@ def bottlerocket_has_a_plugin_of_its_own(settings: EksSettings) -> Iterator[Prob
         for index, ami in enumerate(pool.amis):
             if (ami.alias or "").startswith("bottlerocket") or pool.ami_family == "Bottlerocket":
                 message = (
-                    "Bottlerocket's images for GPUs have a device plugin of their own, beside the one that this stack"
+                    "Bottlerocket's images for GPUs contain a device plugin, in addition to the one that this stack"
                     " installs; use an alias of al2023"
                 )
                 yield Problem((*_POOLS, name, "amis", index), "two-device-plugins", message)
@@ -197,10 +197,10 @@ def _too_many_gpus(settings: EksSettings, pool: str, gpus: int) -> str | None:
     if gpus <= most:
         return None
     if isinstance(args.sharing, Mig):
-        return f"{gpus} is more than one: a job sees one MIG instance, however many it has; ask for 1"
+        return f"{gpus} is more than one: a job sees one MIG instance, however many it has; request 1"
     if only_one_each(args.sharing):
-        return f"{gpus} is more than one: two shares can be of one GPU, and no more of its time; ask for 1"
-    return f"{gpus} is more than the largest node of the pool '{pool}' has; ask for at most {most}"
+        return f"{gpus} is more than one share, but shares of the same GPU give no more GPU time; request 1"
+    return f"{gpus} is more than the largest node of the pool '{pool}' has; request at most {most}"
 
 
 def _short(
@@ -214,20 +214,21 @@ def _short(
     if settings.cluster.node_pools[pool].instances.gpu_counts is not None:
         return
     found = fit(asked, node_pool_args(pool, settings.cluster), daemon_requests(settings, pool), types)
-    larger = "or let the pool buy larger types"
+    larger = "or allow larger types in the pool"
     for short in found.shortages:
         in_bytes = short.resource in ("memory", "ephemeral-storage")
         most = quantity.gibibytes(short.room) if in_bytes else quantity.cores(short.room)
         yield (
             short.resource,
-            f"{asked.get(short.resource, '1')} is more than a node of the pool '{pool}' has room for: the largest that"
-            f" it buys, {short.largest}, has {most}; ask for at most that, {larger}",
+            f"{asked.get(short.resource, '1')} is more than a node of the pool '{pool}' has room for: its largest"
+            f" type, {short.largest}, has {most}; request at most that, {larger}",
         )
     if found.reason and not found.shortages:
         each = listed([f"{resource} {amount}" for resource, amount in asked.items()], "and")
         yield (
             "",
-            f"no node of the pool '{pool}' has room for {each} at once, though for each alone; ask for less, {larger}",
+            f"no node of the pool '{pool}' has room for {each} together, although each fits alone; request less,"
+            f" {larger}",
         )
 
 
@@ -257,7 +258,7 @@ def gpus_are_of_a_pool_with_gpus(settings: EksSettings) -> Iterator[Problem]:
         pool = settings.pool_name(runner)
         if runner.gpus and pool not in with_gpus:
             another = f", or choose a pool that has: {listed(with_gpus)}" if with_gpus else ""
-            message = f"the pool '{pool}' has no GPUs; ask for 0{another}"
+            message = f"the pool '{pool}' has no GPUs; request 0{another}"
             yield Problem(("runners", label, "gpus"), "pool-without-gpus", message)
         elif runner.gpus and (reason := _too_many_gpus(settings, pool, runner.gpus)):
             yield Problem(("runners", label, "gpus"), "too-many-gpus", reason)
@@ -283,8 +284,8 @@ def runners_fit_a_node(settings: EksSettings) -> Iterator[Problem]:
         if types is not None and not paused(args) and not any(within_limits(each, args) for each in types):
             labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
             message = (
-                f"no instance type that the pool '{pool}' buys within its limits has the labels {labels}; select others"
-                ", or let the pool buy such types"
+                f"no instance type of the pool '{pool}' within its limits has the labels {labels}; select others"
+                ", or allow such types in the pool"
             )
             yield Problem(("profiles", str(runner.profile), "nodeSelector"), "selects-no-type", message)
         for resource, why in _short(settings, pool, asked, types):

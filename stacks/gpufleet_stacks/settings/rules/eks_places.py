@@ -65,7 +65,7 @@ CLUSTER = Places(
     },
     {
         "endpoint-cidr-too-wide": (
-            "CIDR {cidr!r} is wider than /{widest}, which is nearly everybody; name the networks of those who use the"
+            "CIDR {cidr!r} is wider than /{widest}, nearly the whole internet; name the networks of those who use the"
             " cluster, or write openToTheWorld: true"
         ).format_map,
     },
@@ -180,28 +180,28 @@ def _words(pool: KarpenterPool) -> dict[str, Words]:
     given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
     return {
         "no-instance-type": lambda facts: (
-            f"no instance type meets all of them; {facts['alternatives'].said(_LABELS)}; correct them, or write"
-            " gpuCounts where the types are newer than the table"
+            f"no instance type meets all of them; {facts['alternatives'].text(_LABELS)}; correct them, or write"
+            " gpuCounts if the types are newer than the table"
         ),
         "types-of-two-kinds": (
             "allows types with GPUs ({with_gpus}) and without ({without}); one kind in a pool is allowed; name"
             " categories or families"
         ).format_map,
         "not-offered-here": (
-            "{asked} is offered in none of {zones}, but in {elsewhere}; have subnets there, buy others, or write"
-            " gpuCounts if it has come since"
+            "{asked} is not offered in {zones}, only in {elsewhere}; add subnets there, choose others, or write"
+            " gpuCounts if AWS has added it since"
         ).format_map,
         "nothing-offered-here": (
-            "none of the types that meet the requirements, such as {types}, is offered in {zones}, but in {elsewhere};"
-            " have subnets there, or write gpuCounts if they have come since"
+            "none of the types that meet the requirements, such as {types}, is offered in {zones}, only in"
+            " {elsewhere}; add subnets there, or write gpuCounts if AWS has added them since"
         ).format_map,
-        "sharing-renamed": "Karpenter buys nodes for {gpu} alone, and knows no {gpu}.shared; write false".format_map,
+        "sharing-renamed": "Karpenter provisions nodes for {gpu} only, not for {gpu}.shared; write false".format_map,
         "gpu-limit-missing": (
-            "no gpus; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
+            "gpus is missing; a pool with GPUs requires it; set it to the maximum number of GPUs"
         ).format_map,
         # Karpenter counts GPUs as they are shared, the setting counts physical ones.
         "gpu-limit-too-small": lambda facts: (
-            f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so none could start; at least"
+            f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so no node could start; use at least"
             f" {facts['physical']}"
         ),
         "limits-admit-nothing": lambda facts: (
@@ -212,6 +212,7 @@ def _words(pool: KarpenterPool) -> dict[str, Words]:
             " which runs before the kubelet, or use an AMI of yours that does"
         ).format_map,
         "identity-twice": (
-            "beside a role; a node has one of them; remove the role, or this where Karpenter reaches IAM"
+            "is set beside role; only one is allowed; remove instanceProfile, or remove role if Karpenter cannot reach"
+            " IAM"
         ).format_map,
     }
