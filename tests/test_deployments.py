@@ -19,7 +19,7 @@ import yaml
 
 from gpufleet_stacks.settings.stack_file import stack_files
 from gpufleet_tools import deployments as deployment_settings
-from gpufleet_tools.deployments import PLACEHOLDER, DeploymentSettingsError
+from gpufleet_tools.deployments import PLACEHOLDER, DeploymentSettings, DeploymentSettingsError
 from gpufleet_tools.plan import stack
 from tests.conftest import ROOT, Gpufleet
 
@@ -138,7 +138,8 @@ def test_the_command_sets_what_the_file_says(file: pathlib.Path, gpufleet: Gpufl
     shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
     settings = filled_in(file, tmp_path)
     printed = gpufleet("-C", tmp_path, "deployments", of(file), "--organization", "example")
-    assert (printed.code, printed.err) == (0, "")
+    assert printed.code == 0
+    assert "is experimental" in printed.err
     with cloud() as (url, posted):
         environment = os.environ | {
             "PULUMI_BACKEND_URL": url,
@@ -156,4 +157,34 @@ def test_the_command_sets_what_the_file_says(file: pathlib.Path, gpufleet: Gpufl
             check=False,
         )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert posted == [(f"/api/stacks/example/gpu-runners/{of(file)}/deployments/settings", settings)]
+    path = f"/api/stacks/example/gpu-runners/{of(file)}/deployments/settings"
+    assert posted == [(path, merged(CLEARED, settings))]
+
+
+CLEARED: dict[str, Any] = {
+    "agentPoolID": None,
+    "sourceContext": {"git": {"repoDir": ""}},
+    "operationContext": {"oidc": {"aws": None, "azure": None, "gcp": None}},
+}
+"""What the service deletes where the file has nothing in its place: it merges, and null deletes a key."""
+
+
+def merged(one: Any, other: Any) -> Any:
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    keys = one.keys() | other.keys()
+    return {key: merged(one[key], other[key]) if key in one and key in other else (one | other)[key] for key in keys}
+
+
+def test_what_the_file_does_not_have_is_cleared() -> None:
+    settings = DeploymentSettings.model_validate(
+        {"gitHub": {"repository": "a/b"}, "sourceContext": {"git": {"branch": "refs/heads/main"}}}
+    )
+    words = deployment_settings.edit("dev", settings)
+    assert {"--runner-pool=", "--folder=", "--path-filter=", "--oidc-aws-clear=true"} < {*words}
+    assert "--skip-install-deps=false" in words
+    assert [note.split(":")[0] for note in deployment_settings.not_cleared(settings)] == [
+        "pulumi deployment settings edit is experimental",
+        "commands before the deployment that were set earlier stay",
+        "environment variables that the file no longer has stay",
+    ]

@@ -192,7 +192,7 @@ def commands() -> list[list[str]]:
     for path in FILES:
         for each in read(path)["jobs"].values():
             for line in "\n".join(step.get("run", "") for step in each.get("steps", [])).splitlines():
-                if line.strip().startswith(".venv/bin/gpufleet"):
+                if re.match(r" *(base/)?\.venv/bin/gpufleet ", line):
                     words = shlex.shlex(line, posix=True, punctuation_chars=True)
                     words.whitespace_split = True
                     found.append(list(itertools.takewhile(lambda word: word[0] not in "|>&;", words))[1:])
@@ -201,7 +201,7 @@ def commands() -> list[list[str]]:
 
 def test_the_command_knows_what_it_is_asked() -> None:
     asked = [parser().parse_args(command).command for command in commands()]
-    assert sorted(asked) == ["check", "diff", "lint-workflows", "pins"]
+    assert sorted(asked) == ["diff", "lint-workflows", "pins"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -218,10 +218,36 @@ def test_what_is_applied_waits_for_its_environment() -> None:
         (path.stem, each["with"]["command"], each["with"]["environment"] == each["with"]["stack"])
         for path in FILES
         for each in read(path)["jobs"].values()
-        if "uses" in each
+        if each.get("uses") == "./.github/workflows/stack.yml"
     ]
     assert {call for call in calls if call[1] == "up" or call[2]} == {("deploy", "up", True)}
-    assert read(FOLDER / "deploy.yml")["on"] == {"push": {"branches": ["main"]}}
+    deploy = read(FOLDER / "deploy.yml")
+    assert deploy["on"] == {"push": {"branches": ["main"]}}
+    assert deploy["jobs"]["dev"]["needs"] == ["test", "preview-dev"]
+    assert deploy["jobs"]["mi300"]["needs"] == ["test", "preview-mi300"]
+
+
+def test_a_pull_request_is_judged_by_the_base() -> None:
+    """The command and all that it imports are the base's; the pull request's folder is only evaluated."""
+    checkouts = [
+        step["with"] for step in read(FOLDER / "pull-request.yml")["jobs"]["difference"]["steps"] if "with" in step
+    ][:2]
+    assert [each["path"] for each in checkouts] == ["base", "head"]
+    assert checkouts[0]["ref"] == "${{ github.event.pull_request.base.sha }}"
+    assert all(command[:2] == ["-C", "head"] for command in commands() if "diff" in command)
+
+
+def test_code_of_a_pull_request_gets_secrets_after_an_approval_alone() -> None:
+    """Environments of pull requests are of no other event, so that every run of theirs can wait for a reviewer."""
+    stacks = {
+        each["with"]["environment"]: read(path)["on"]
+        for path in FILES
+        for each in read(path)["jobs"].values()
+        if each.get("uses") == "./.github/workflows/stack.yml" and each["with"]["environment"].endswith("-preview")
+    }
+    assert stacks == {f"{stack}-preview": {"pull_request": None} for stack in ("dev", "mi300")}
+    for name in ("preview-dev", "preview-mi300"):
+        assert read(FOLDER / "pull-request.yml")["jobs"][name]["needs"] == ["difference", "reviewers"]
 
 
 def test_the_engine_is_as_new_as_the_sdk() -> None:

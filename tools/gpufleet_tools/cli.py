@@ -296,6 +296,8 @@ def _deployments(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         return INVALID
     owner = f"{arguments.organization}/" if arguments.organization else ""
     print(shlex.join(deployment_settings.edit(f"{owner}{arguments.stack}", settings)))
+    for note in deployment_settings.not_cleared(settings):
+        print(f"note: {note}", file=sys.stderr)
     return OK
 
 

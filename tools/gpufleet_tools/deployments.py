@@ -147,9 +147,11 @@ def _placeholders(value: Any, *path: str) -> Iterator[tuple[str, str]]:
 
 
 def edit(stack: str, settings: DeploymentSettings) -> list[str]:
-    """The command of the engine that sets all of it, and keeps what the file does not name."""
+    """Return the engine's command that sets all of it, and clears what the file does not have: the engine merges what
+    it is given. `not_cleared` tells what cannot be cleared so."""
     github, git, does = settings.gitHub, settings.sourceContext.git, settings.operationContext
-    identity: list[tuple[str, str | bool | None]] = []
+    # The files have no identity at another cloud.
+    identity: list[tuple[str, str | bool | None]] = [("oidc-aws-clear", True)]
     if does.oidc:
         aws = does.oidc.aws
         identity = [
@@ -161,13 +163,15 @@ def edit(stack: str, settings: DeploymentSettings) -> list[str]:
         ("github-repo", github.repository),
         ("preview-prs", github.previewPullRequests),
         ("push-to-deploy", github.deployCommits),
-        *(("path-filter", path) for path in github.paths),
+        *(("path-filter", path) for path in github.paths or [""]),
         ("branch", git.branch),
-        ("folder", git.repoDir),
-        ("runner-pool", settings.agentPoolID),
+        ("folder", git.repoDir or ""),
+        ("runner-pool", settings.agentPoolID or ""),
         *(("pre-run-command", command) for command in does.preRunCommands),
         *(("env", f"{name}={value}") for name, value in does.environmentVariables.items()),
         *identity,
+        ("oidc-azure-clear", True),
+        ("oidc-gcp-clear", True),
         ("skip-install-deps", does.options.skipInstallDependencies),
         ("skip-intermediate-deployments", does.options.skipIntermediateDeployments),
     ]
@@ -177,3 +181,15 @@ def edit(stack: str, settings: DeploymentSettings) -> list[str]:
         if value is not None
     ]
     return ["pulumi", "deployment", "settings", "edit", "--stack", stack, *words]
+
+
+def not_cleared(settings: DeploymentSettings) -> list[str]:
+    """Return what to know before the command is run, one line each."""
+    notes = ["pulumi deployment settings edit is experimental: another version of the engine may have other flags"]
+    if not settings.operationContext.preRunCommands:
+        notes.append("commands before the deployment that were set earlier stay: the engine cannot clear them")
+    notes.append(
+        "environment variables that the file no longer has stay: `pulumi deployment settings get` lists them, and"
+        " --remove-env=NAME removes one"
+    )
+    return notes

@@ -37,6 +37,7 @@ def found(*resources: ResourceChange, **other: Any) -> Difference:
         moved="",
         resources=list(resources),
         secrets=[],
+        settings=[],
         pools=[],
         cost=None,
         runs=[],
@@ -87,7 +88,16 @@ def test_the_headline(difference: Difference, expected: str) -> None:
 def test_what_looks_like_a_tag_or_a_cell_is_shown() -> None:
     finding = NewFinding(name="x", severity="note", path="a", message="<img src=x> `b|c`")
     stack = StackDifference(
-        stack="one", state="there", moved="", resources=[], secrets=[], pools=[], cost=None, runs=[], findings=[finding]
+        stack="one",
+        state="there",
+        moved="",
+        resources=[],
+        secrets=[],
+        settings=[],
+        pools=[],
+        cost=None,
+        runs=[],
+        findings=[finding],
     )
     assert "&lt;img src=x&gt;" in markdown(found(stacks=[stack]))
     assert "<img" not in markdown(found(stacks=[stack]))

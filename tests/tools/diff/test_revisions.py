@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -257,16 +256,15 @@ def test_other_dependencies_are_said(repository: Repository) -> None:
 
 
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the programs that are started."""
+    """Names of the programs that evaluate."""
     started = []
-    start = subprocess.Popen
+    evaluate = revisions._evaluate
 
-    def popen(command: list[str | pathlib.Path], *rest: Any, **options: Any) -> subprocess.Popen[bytes]:
-        if command[0] == sys.executable:
-            started.append(pathlib.Path(command[2]).name)
-        return start(command, *rest, **options)
+    def evaluated(*programs: revisions._Program) -> None:
+        started.extend(pathlib.Path(program.command[0]).name for program in programs)
+        evaluate(*programs)
 
-    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(revisions, "_evaluate", evaluated)
     return started
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -28,6 +28,7 @@ from gpufleet_tools.diff.machines import runs
 from gpufleet_tools.diff.refusals import NewFinding, cluster_moved, refusals
 from gpufleet_tools.diff.resources import ResourceChange, resource_changes
 from gpufleet_tools.diff.revisions import Compared, Revision
+from gpufleet_tools.diff.settings.changes import SettingChange, setting_changes
 
 
 class CostChange(Documented):
@@ -59,6 +60,8 @@ class StackDifference(Documented):
     """Secret keys that are set for the first time, set anew or removed."""
     listeners: list[str] = []
     """Labels whose listener restarts and whose runners stay, in a stack that stays."""
+    settings: list[SettingChange]
+    """Settings of a stack that stays, whose values change."""
     pools: list[str]
     """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
     cost: CostChange | None
@@ -67,6 +70,10 @@ class StackDifference(Documented):
     """What `pulumi up` runs on machines of a stack that stays, in that order."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
+
+
+_NAMES = frozenset({"stack", "state"})
+"""Fields of a stack's difference that are no change by themselves."""
 
 
 class Difference(Documented):
@@ -100,7 +107,8 @@ class Difference(Documented):
     def changes(self) -> bool:
         """Whether anything is not as before."""
         return bool(self.labels) or any(
-            each.state != "there" or each.moved or each.resources or each.secrets or each.pools or each.cost
+            each.state != "there"
+            or any(getattr(each, field) for field in StackDifference.model_fields if field not in _NAMES)
             for each in self.stacks
         )
 
@@ -117,8 +125,8 @@ def difference(
     invalid = _faults(compared.head, after, names)
     sound = [name for name in names if not _faulty(name, before, after)]
     promises = _labels(before, there), _labels(after, there)
-    changes = label_changes(*promises, sound, _environments(before, after, sound))
     differences = [_stack(name, before.stacks.get(name), after.stacks.get(name)) for name in sound]
+    changes = label_changes(*promises, sound, _environments(before, after, sound), _settings_of_labels(differences))
     found = [*broken_promises(_labels(before, sound), _labels(after, sound), changes, day)]
     for each in differences:
         sides = before.stacks.get(each.stack), after.stacks.get(each.stack)
@@ -164,6 +172,16 @@ def _environments(
         if name in before.stacks and name in after.stacks
         for label, changes in environments(before.stacks[name].resources, after.stacks[name].resources).items()
     }
+
+
+def _settings_of_labels(stacks: Iterable[StackDifference]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
+    """Return the settings whose change users notice, by stack and label."""
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for stack in stacks:
+        for change in stack.settings:
+            for label in change.labels:
+                found.setdefault((stack.stack, label), []).append((change.words, change.before, change.after))
+    return found
 
 
 def _unknown(name: str, compared: Compared, there: Sequence[str]) -> str:
@@ -218,6 +236,11 @@ def _notes(
                 f"stack {each.stack}: what takes the id of a replaced AWS resource is replaced or updated after it, and"
                 " is not counted here: ids are known to the engine only"
             )
+    sides = [
+        (before.stacks[name], after.stacks[name]) for name in names if name in before.stacks and name in after.stacks
+    ]
+    if any(bool(old.settings) != bool(new.settings) and not (old.problems or new.problems) for old, new in sides):
+        yield "one of the revisions does not say its settings: only what follows from them is compared"
     if before.outputs != after.outputs:
         yield "one of the revisions does not say what hangs on outputs of resources: that is not compared"
     mended = [name for name in names if _faulty(name, before) and name in after.stacks and not _faulty(name, after)]
@@ -244,6 +267,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         resources=[] if moved else resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
         listeners=listener_restarts(old.resources, new.resources) if stays else [],
+        settings=setting_changes(dict(old.settings), dict(new.settings)) if old.settings and new.settings else [],
         pools=_pools(old, new) if before and after else [],
         cost=_cost(before, after),
         runs=runs(old.resources, new.resources) if before and after else [],

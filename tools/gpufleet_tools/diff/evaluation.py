@@ -144,6 +144,8 @@ class EvaluatedStack(_Part):
     """Why it cannot be evaluated, one line each; nothing else is known then."""
     labels: list[EvaluatedLabel] = []
     """Its labels."""
+    settings: list[tuple[tuple[str, ...], str]] | None = None
+    """Path and value of every setting; None of a stack that was not asked for, or that does not say."""
     secrets: dict[str, str] = {}
     """A digest of what is stored under each secret key, encrypted as it is."""
     resources: list[EvaluatedResource] = []
@@ -206,10 +208,12 @@ def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> Evalu
 
     from gpufleet_stacks.settings.problems import dotted
     from gpufleet_tools.check import findings
+    from gpufleet_tools.diff.settings.flattened import flattened
 
     capacity, cost, plan = _capacity(stack), _cost(stack), _plan(stack, secrets)
     return EvaluatedStack(
         labels=_labels(stack, capacity, cost),
+        settings=[*flattened(stack.settings)],
         secrets=secrets,
         resources=_resources(stack, plan, secrets, key),
         findings=[

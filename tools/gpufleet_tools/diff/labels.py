@@ -83,9 +83,11 @@ def label_changes(
     after: Sequence[EvaluatedLabel],
     stacks: Iterable[str],
     environments: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] | None = None,
+    settings: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] | None = None,
 ) -> list[LabelChange]:
     """What changes in the labels of some stacks, sorted by label; the others tell whether a label is still served.
-    `environments` has what changes in the environment of its jobs, by stack and label."""
+    `environments` has what changes in the environment of its jobs, by stack and label; `settings` the settings that
+    change, in the same words, so that what the others do not say is said."""
     chosen = set(stacks)
     old = {_identity(each): each for each in before if each.stack in chosen}
     new = {_identity(each): each for each in after if each.stack in chosen}
@@ -100,6 +102,9 @@ def label_changes(
         environment = (environments or {}).get((old[key].stack, old[key].label), ())
         fields = _differing(old[key], new[key])
         fields += [FieldChange.model_construct(field=what, before=was, after=now) for what, was, now in environment]
+        for what, was, now in (settings or {}).get((old[key].stack, old[key].label), ()):
+            if not any(each.field == what or each.field.endswith(f" {what}") for each in fields):
+                fields.append(FieldChange.model_construct(field=what, before=was, after=now))
         if fields:
             changes.append(_change("changed", old[key], fields=fields))
     return sorted(changes, key=lambda change: (change.label, change.stack, change.change))

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpufleet_tools.diff.difference import Difference, StackDifference
-from gpufleet_tools.diff.labels import LabelChange
+from gpufleet_tools.diff.labels import LabelChange, Refusal
 from gpufleet_tools.diff.resources import ACTIONS, ResourceChange
+from gpufleet_tools.diff.settings.changes import SettingChange
 
 LIMIT = 65_536
 """Characters of a comment on GitHub: the API answers a longer one with `body is too long (maximum is 65536
@@ -85,6 +86,11 @@ def _resource_line(change: ResourceChange) -> str:
     return f"{change.title} {_one(change)}{reasons}"
 
 
+def _setting_line(change: SettingChange) -> str:
+    audience = {"users": ", for users", "operators": "", "no effect": ", no effect"}[change.audience]
+    return f"{change.path} {change.before} → {change.after} ({change.words}{audience})"
+
+
 def _one(change: ResourceChange) -> str:
     return {"refused": "refused by the API server", "unknown": "may be replaced"}.get(change.action, change.action)
 
@@ -135,16 +141,26 @@ def text(difference: Difference) -> str:
         lines += ["", f"users: {_users(difference.labels)}"]
         lines += [f"  {change.label} ({change.stack}): {_label_line(change)}" for change in difference.labels]
     for stack in difference.stacks:
-        lines += _stack_lines(stack)
+        lines += _stack_lines(stack, difference.refusals)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _stack_lines(stack: StackDifference) -> Iterator[str]:
+def _findings(stack: StackDifference, refusals: Iterable[Refusal]) -> Iterator[str]:
+    """Findings that are not among the refusals, which have the same words."""
+    said = {(each.name, each.message) for each in refusals if each.stack == stack.stack}
+    for each in stack.findings:
+        message = f"{each.path}: {each.message}"
+        if (each.name, message) not in said:
+            yield f"{each.severity}: {message} [{each.name}]"
+
+
+def _stack_lines(stack: StackDifference, refusals: Sequence[Refusal]) -> Iterator[str]:
     yield from ("", f"{stack.stack}: {_happens(stack)}")
     yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
+    yield from (f"  setting {_setting_line(change)}" for change in stack.settings)
     yield from (f"  secret {line}" for line in stack.secrets)
     yield from (f"  {line}" for line in [*_listeners(stack), *stack.runs])
-    yield from (f"  {each.severity}: {each.path}: {each.message} [{each.name}]" for each in stack.findings)
+    yield from (f"  {line}" for line in _findings(stack, refusals))
     for change in stack.resources:
         yield f"  {_SIGNS[change.action]} {_resource_line(change)}"
         if change.action != "created":
@@ -203,12 +219,10 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
             f"#### {stack.stack}: {_happens(stack)}",
             [
                 *map(_plain, [*stack.pools, *_cost(stack)]),
+                *(f"setting {_plain(_setting_line(change))}" for change in stack.settings),
                 *(f"secret {_plain(line)}" for line in stack.secrets),
                 *map(_plain, [*_listeners(stack), *stack.runs]),
-                *(
-                    f"{each.severity}: {_plain(f'{each.path}: {each.message} [{each.name}]')}"
-                    for each in stack.findings
-                ),
+                *map(_plain, _findings(stack, difference.refusals)),
                 *(_plain(_resource_line(change)) for change in stack.resources),
             ],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -175,11 +176,24 @@ def _between(
     if changed(old.inputs, new.inputs):
         provider = after.get(new.provider or "")
         judgements.append(_judged(old, new, provider.inputs if provider else {}))
+    if options := _options(old, new):
+        judgements.append(Judgement("update", (f"in Pulumi's state alone: {', '.join(options)}",)))
     if judgements:
         action = min((_ACTIONS[each.verdict] for each in judgements), key=ACTIONS.index)
         reasons = [reason for each in judgements for reason in each.reasons]
         reasons += _consequences(old) if action == "replaced" else ()
         yield _change(action, new, reasons, old=old, diff=_unified(old.inputs, new.inputs))
+
+
+def _options(old: EvaluatedResource, new: EvaluatedResource) -> list[str]:
+    """Resource options that change. Aliases are not among them: they have done their part in finding the old one."""
+    names = sorted((old.options.keys() | new.options.keys()) - {"aliases"})
+    values = {name: [_option(side.options.get(name)) for side in (old, new)] for name in names}
+    return [f"option {name} {was} → {now}" for name, (was, now) in values.items() if was != now]
+
+
+def _option(value: Any) -> str:
+    return "none" if value is None else json.dumps(value)
 
 
 def _judged(old: EvaluatedResource, new: EvaluatedResource, provider: Mapping[str, Any]) -> Judgement:

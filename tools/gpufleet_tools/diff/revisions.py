@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib
+import json
 import os
 import pathlib
 import re
@@ -21,6 +22,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from gpufleet_stacks.settings.stack_file import stack_files, stack_name
+from gpufleet_tools import forks
 from gpufleet_tools.diff import pinned_version
 from gpufleet_tools.diff.evaluation import Evaluation
 
@@ -73,16 +75,14 @@ def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime
     Raises RevisionError.
     """
     base, head = _range(root, text)
-    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made, contextlib.ExitStack() as running:
+    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made:
         sides = [
             _Side(revision, _folder(root, revision, pathlib.Path(made, name)), pathlib.Path(made, f"{name}.json"))
             for name, revision in (("base", base), ("head", head))
         ]
         notes = [*_dirt(root, head), *_dependencies(*(side.folder for side in sides))]
         sides, versions = _with_their_versions(sides)
-        runs = [running.enter_context(run) for run in _runs(root, sides, day, stacks)]
-        for run in runs:
-            run.wait()
+        _evaluate(*_programs(root, sides, day, stacks))
         before, after = (side.evaluation() for side in sides)
     return Compared(base, head, before, after, (*notes, *versions))
 
@@ -197,9 +197,11 @@ class _Side:
             raise RevisionError(f"{self.revision} {said}") from None
 
 
-def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks: Sequence[str]) -> Iterator[_Run]:
-    """Evaluations that are under way: one for both sides where only stack files differ, else each side with its own
-    code."""
+def _programs(
+    root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks: Sequence[str]
+) -> Iterator[_Program]:
+    """Yield the programs that evaluate both sides: one for both where only stack files differ, else one for each, with
+    its own code."""
     base, head = sides
     # One key for both: equal secrets have equal digests, in this comparison and in no other.
     about = [secrets.token_hex(16), day.isoformat()]
@@ -209,10 +211,10 @@ def _runs(root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks
         asked = sorted(differing.intersection(stacks) if stacks else differing)
         program = _program(head).with_name("evaluation_of_both.py")
         if program.is_file():
-            yield _Run(f"{base.revision} and {head.revision}", head, [program, *about, *paths, *asked])
+            yield _Program(f"{base.revision} and {head.revision}", head, [program, *about, *paths, *asked])
             return
     for side in sides:
-        yield _Run(str(side.revision), side, [_program(side), side.out, *about, *stacks])
+        yield _Program(str(side.revision), side, [_program(side), side.out, *about, *stacks])
 
 
 @dataclass(frozen=True)
@@ -305,46 +307,66 @@ def _stacks_that_differ(*folders: pathlib.Path) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-class _Run:
-    """An evaluation under way, with the code of one side."""
+@dataclass(frozen=True)
+class _Program:
+    """A program that evaluates a side, or both, with the code of one."""
 
-    def __init__(self, what: str, side: _Side, command: Sequence[str | pathlib.Path]) -> None:
-        self._what, self._folder = what, side.folder
-        self._errors = side.out.with_suffix(".errors")
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                # -P: the folder of the program is no place for modules.
-                [sys.executable, "-P", *command],
-                cwd=side.folder,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(_module_path(side))},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
+    evaluated: str
+    """Revisions that it evaluates."""
+    side: _Side
+    """Side whose code it runs."""
+    command: Sequence[str | pathlib.Path]
+    """Its file and arguments."""
 
-    def __enter__(self) -> _Run:
-        return self
+    @property
+    def errors(self) -> pathlib.Path:
+        """File of its standard error."""
+        return self.side.out.with_suffix(".errors")
 
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+    def fork(self) -> forks.Fork:
+        """Return what `forks.py` needs to run it."""
+        return {
+            "command": [*map(str, self.command)],
+            "folder": str(self.side.folder),
+            "path": _module_path(self.side),
+            "errors": str(self.errors),
+        }
 
-    def wait(self) -> None:
-        """Returns once all is written. Raises RevisionError where it is not."""
-        try:
-            code = self._process.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise RevisionError(f"{self._what} was not evaluated within {TIMEOUT} s") from None
+    def ended(self, code: int) -> None:
+        """Raise RevisionError if the program has failed."""
         if code:
-            raise RevisionError(f"{self._what} cannot be evaluated: {self._why(code)}")
+            raise RevisionError(f"{self.evaluated} cannot be evaluated: {self._why(code)}")
 
     def _why(self, code: int) -> str:
         """What went wrong, and in which line of the revision's own code."""
-        text = self._errors.read_text(errors="replace").replace(f"{self._folder}/", "")
+        text = self.errors.read_text(errors="replace").replace(f"{self.side.folder}/", "")
         lines = re.findall(r'^ *File "([^"/<][^"]*)", line (\d+)', text, re.MULTILINE)
         why = text.strip().rpartition("\n")[2] or f"it ended with code {code}"
         return why + (f" ({':'.join(lines[-1])})" if lines else "")
+
+
+def _evaluate(*programs: _Program) -> None:
+    """Run programs and return once all have written their evaluations. Raises RevisionError."""
+    process = subprocess.Popen(
+        # -P: the folder of the program is no place for modules. A group of its own: its forks end with it.
+        [sys.executable, "-P", str(pathlib.Path(forks.__file__))],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
+    )
+    try:
+        out, _ = process.communicate(json.dumps([program.fork() for program in programs]), TIMEOUT)
+    except subprocess.TimeoutExpired:
+        evaluated = " and ".join(program.evaluated for program in programs)
+        raise RevisionError(f"{evaluated} was not evaluated within {TIMEOUT} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    codes = json.loads(out) if out else [process.returncode] * len(programs)
+    for program, code in zip(programs, codes, strict=True):
+        program.ended(code)
 
 
 def _dependencies(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Settings of a stack file before and after, and what a change of each means."""

@@ -1,0 +1,127 @@
+"""Programs that run side by side as forks of one process: it imports the libraries of all of them, which takes most of
+an evaluation's time, and none of their own code.
+
+`gpufleet diff` runs this file as a program, `python -P forks.py`, with a JSON list of `Fork` as standard input. It
+prints the exit codes as a JSON list. Only the standard library is imported before the forks' own libraries.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pathlib
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn, TypedDict
+
+OWN = ("gpufleet", "gpufleet_stacks", "gpufleet_tools")
+"""Packages that each program has in a revision of its own."""
+
+AWS = ("pulumi_aws", "pulumi_eks")
+"""Libraries that only stacks on EKS import; the import takes a second."""
+
+_IMPORT = re.compile(r"^from ([a-z][\w.]*) import ([\w, ]+)$|^import ([a-z][\w.]*)$", re.MULTILINE)
+
+
+class Fork(TypedDict):
+    """One program."""
+
+    command: list[str]
+    """The file of the program and its arguments."""
+    folder: str
+    """Its working directory."""
+    path: list[str]
+    """Folders in which modules are looked for first."""
+    errors: str
+    """File for its standard error."""
+
+
+def libraries(folders: Iterable[str], *, aws: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield modules that components and stacks in these folders import at their top, with the names taken from each."""
+    for folder in folders:
+        for package in OWN[:2]:
+            for file in sorted(pathlib.Path(folder, package).rglob("*.py")):
+                for module, names, plain in _IMPORT.findall(file.read_text(errors="replace")):
+                    name = (module or plain).partition(".")[0]
+                    if name not in OWN and (aws or name not in AWS):
+                        yield module or plain, names.replace(" ", "").split(",") if names else []
+
+
+def _import(module: str, names: Iterable[str]) -> None:
+    """Import a library. The program that needs one which is not there reports that by itself."""
+    try:
+        imported = importlib.import_module(module)
+        for name in names:
+            getattr(imported, name, None)
+    except Exception:
+        return
+
+
+def _become(fork: Fork) -> NoReturn:
+    """Run a program in this process, and exit with its code."""
+    code = 1
+    try:
+        errors = os.open(fork["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for descriptor, stream in ((quiet, 0), (quiet, 1), (errors, 2)):
+            os.dup2(descriptor, stream)
+        os.chdir(fork["folder"])
+        os.environ["PYTHONPATH"] = os.pathsep.join(fork["path"])
+        sys.path[:0] = fork["path"]
+        sys.argv = fork["command"]
+        importlib.invalidate_caches()
+        runpy.run_path(fork["command"][0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(forks: Iterable[Fork]) -> list[int]:
+    """Run programs side by side and return their exit codes; that of a program that a signal ended is negative."""
+    started = []
+    for fork in forks:
+        process = os.fork()
+        if not process:
+            _become(fork)
+        started.append(process)
+    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started]
+
+
+def _main() -> None:
+    forks: list[Fork] = json.load(sys.stdin)
+    # The postponed modules and no garbage collection, as each program has them, and nothing else of this package.
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    importlib.import_module("gpufleet_tools.short_process").begin()
+    for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
+        del sys.modules[name]
+    del sys.path[0]
+    if len(forks) > 1:
+        _import_libraries(forks)
+    gc.freeze()
+    print(json.dumps(run(forks)))
+
+
+def _import_libraries(forks: Sequence[Fork]) -> None:
+    """Import what the code of the first program names: the other's is another revision of it."""
+    files = [file for fork in forks for file in pathlib.Path(fork["folder"]).glob("Pulumi.*.yaml")]
+    aws = any(re.search(rb"\bkind: *['\"]?eks\b", file.read_bytes()) for file in files)
+    for module, names in dict.fromkeys(
+        (module, tuple(names)) for module, names in libraries(forks[0]["path"], aws=aws)
+    ):
+        _import(module, names)
+
+
+if __name__ == "__main__":
+    _main()
