@@ -24,11 +24,17 @@ PYTHONPATH = os.pathsep.join(str(folder) for folder in (*(package.parent for pac
 # It asserts for the tests that import it.
 pytest.register_assert_rewrite("tests.tools.diff.pull_requests")
 
-# The same code passes or fails the same way each time it is landed; elsewhere every run looks at other examples. How
-# long one takes says more of the machine than of the code.
+# CI tries the same 100 examples each time, so that the same code passes or fails the same way. A developer's run tries
+# 25 others. Deadlines measure the machine more than the code.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("people", deadline=None)
+hypothesis.settings.register_profile("people", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "people")
+
+
+def examples(number: int) -> int:
+    """Return the number of examples of a property test: all of them in CI, a quarter in a developer's run."""
+    return number if os.environ.get("CI") else number // 4
+
 
 TIERS = ("slow", "install")
 """Markers of tests that run where CI is set, or when they are asked for by name."""

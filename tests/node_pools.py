@@ -136,6 +136,11 @@ VALID: dict[str, KarpenterNodePoolArgs] = {
         class_instance_profile="nodes",
         class_ami_family="AL2023",
         class_root_volume_size="1Ti",
+        class_root_volume_iops=4000,
+        class_root_volume_throughput=1000,
+        class_root_volume_key="alias/nodes",
+        class_ami_terms=[AmiTerm(alias="al2023@v20260512")],
+        class_fast_image_pull=True,
         class_instance_store_policy="RAID0",
         class_metadata_hop_limit=2,
         class_capacity_reservation_terms=[
@@ -154,7 +159,7 @@ VALID: dict[str, KarpenterNodePoolArgs] = {
         class_user_data="#!/bin/sh\n",
         class_tags={"owner": "ci"},
     ),
-    "Bottlerocket": changed(class_ami_terms=[AmiTerm(alias="bottlerocket@v1.40.0")]),
+    "Bottlerocket": changed(class_ami_terms=[AmiTerm(alias="bottlerocket@v1.40.0")], class_image_snapshot="snap-01"),
     "an image by id": changed(class_ami_terms=[IMAGE], class_ami_family="Custom"),
     "images by name and owner, or by tags": changed(
         class_ami_terms=[AmiTerm(name="ci-*", owner="123456789012"), AmiTerm(tags={"for": "ci"})],
@@ -196,7 +201,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "more min values than values": (requiring(values=["4"], min_values=2), "min values 2 of 1", "'minValues'"),
     "min values 0": (requiring(values=["4"], min_values=0), "min values 0", "greater than or equal to 1"),
     "min values 51": (requiring(operator="Exists", min_values=51), "min values 51", "less than or equal to 50"),
-    "a number for a value": (requiring(values=[4]), "4 is no text", "expected string"),
+    "a number for a value": (requiring(values=[4]), "4 is not text", "expected string"),
     "101 requirements": (
         changed(requirements=[isin(f"example.com/{number}", "yes") for number in range(101)], gpu_counts=()),
         "at most 100",
@@ -204,43 +209,55 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "requirement of the pool's own label": (
         requiring("karpenter.sh/nodepool", values=["gpu"]),
-        "karpenter.sh/nodepool is Karpenter's own",
+        "karpenter.sh/nodepool is reserved by Karpenter",
         'label "karpenter.sh/nodepool" is restricted',
     ),
     "requirement of the host's name": (
         requiring("kubernetes.io/hostname", values=["one"]),
-        "kubernetes.io/hostname is Karpenter's own",
+        "kubernetes.io/hostname is reserved by Karpenter",
         'label "kubernetes.io/hostname" is restricted',
     ),
     "requirement of Karpenter's domain": (
         requiring("karpenter.sh/initialized", values=["true"]),
-        "karpenter.sh/initialized is Karpenter's own",
+        "karpenter.sh/initialized is reserved by Karpenter",
         'domain "karpenter.sh" is restricted',
     ),
     "requirement of a domain that ends like Karpenter's": (
         requiring("node.karpenter.sh/any", values=["true"]),
-        "node.karpenter.sh/any is Karpenter's own",
+        "node.karpenter.sh/any is reserved by Karpenter",
         'domain "karpenter.sh" is restricted',
     ),
     "requirement of a label that AWS' types have not": (
         requiring(f"{AWS}/instance-gpus", values=["1"]),
-        "instance-gpus is Karpenter's own",
+        "instance-gpus is reserved by Karpenter",
         'domain "karpenter.k8s.aws" is restricted',
     ),
-    "requirement without key": (requiring("", values=["1"]), "'' is no label's key", "requirements[0].key"),
-    "requirement with an illegal key": (requiring("a b", values=["1"]), "'a b' is no label's key", "should match"),
-    "requirement with a key too long": (requiring("a" * 317, values=["1"]), "no label's key", "316 bytes"),
-    "label of the host's name": (changed(labels={"kubernetes.io/hostname": "one"}), "Karpenter's own", "restricted"),
-    "label of the pool": (changed(labels={"karpenter.sh/nodepool": "one"}), "Karpenter's own", "restricted"),
-    "label of Karpenter's domain": (changed(labels={"karpenter.sh/registered": "1"}), "Karpenter's own", "restricted"),
-    "label that AWS' types have not": (changed(labels={f"{AWS}/gpus": "1"}), "Karpenter's own", "restricted"),
-    "label with an illegal value": (changed(labels={"a": "b c"}), "'b c' is no label's value", "should match"),
-    "label too long": (changed(labels={"a": "b" * 64}), "no label's value", "63 bytes"),
-    "label that is a number": (changed(labels={"a": 1}), "1 is no text", "expected string"),
+    "requirement without key": (requiring("", values=["1"]), "'' is not a valid label key", "requirements[0].key"),
+    "requirement with an illegal key": (
+        requiring("a b", values=["1"]),
+        "'a b' is not a valid label key",
+        "should match",
+    ),
+    "requirement with a key too long": (requiring("a" * 317, values=["1"]), "not a valid label key", "316 bytes"),
+    "label of the host's name": (
+        changed(labels={"kubernetes.io/hostname": "one"}),
+        "reserved by Karpenter",
+        "restricted",
+    ),
+    "label of the pool": (changed(labels={"karpenter.sh/nodepool": "one"}), "reserved by Karpenter", "restricted"),
+    "label of Karpenter's domain": (
+        changed(labels={"karpenter.sh/registered": "1"}),
+        "reserved by Karpenter",
+        "restricted",
+    ),
+    "label that AWS' types have not": (changed(labels={f"{AWS}/gpus": "1"}), "reserved by Karpenter", "restricted"),
+    "label with an illegal value": (changed(labels={"a": "b c"}), "'b c' is not a valid label value", "should match"),
+    "label too long": (changed(labels={"a": "b" * 64}), "not a valid label value", "63 bytes"),
+    "label that is a number": (changed(labels={"a": 1}), "1 is not text", "expected string"),
     "101 labels": (changed(labels={f"l{number}": "" for number in range(101)}), "at most 100", "at most 100"),
     "taint's effect": (changed(taints=[Taint(key="a", effect="NoEntry")]), "effect 'NoEntry'", "Unsupported value"),  # type: ignore[arg-type]
-    "taint without key": (changed(taints=[Taint(key="")]), "no key of a taint", "taints[0].key"),
-    "taint with an illegal key": (changed(taints=[Taint(key="a b")]), "no key of a taint", "should match"),
+    "taint without key": (changed(taints=[Taint(key="")]), "not a valid taint key", "taints[0].key"),
+    "taint with an illegal key": (changed(taints=[Taint(key="a b")]), "not a valid taint key", "should match"),
     "taint with an illegal value": (changed(taints=[Taint(key="a", value="b c")]), "value 'b c'", "should match"),
     "taint with an empty value": (changed(taints=[Taint(key="a", value="")]), "value ''", "should match"),
     "startup taint's effect": (
@@ -250,7 +267,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "weight 0": (changed(weight=0), "weight: 0", "greater than or equal to 1"),
     "weight 101": (changed(weight=101), "weight: 101", "less than or equal to 100"),
-    "limit that is a word": (changed(limits={"cpu": "many"}), "'many' is no quantity", "should match"),
+    "limit that is a word": (changed(limits={"cpu": "many"}), "'many' is not a quantity", "should match"),
     "limit with a unit of no quantity": (changed(limits={"memory": "128GiB"}), "'128GiB'", "should match"),
     "consolidation policy": (
         changed(disruption=Disruption(consolidation_policy="Always")),  # type: ignore[arg-type]
@@ -303,7 +320,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "image by nothing": (
         changed(class_ami_terms=[AmiTerm(owner="self")], class_ami_family="AL2023"),
-        "without anything to select by",
+        "a term that selects nothing",
         "expected at least one",
     ),
     "image by an empty tag": (
@@ -391,7 +408,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "reservation by nothing": (
         changed(class_capacity_reservation_terms=[CapacityReservationTerm(owner_id="123456789012")]),
-        "without anything to select by",
+        "a term that selects nothing",
         "expected at least one",
     ),
     "reservation by id and tags": (
@@ -427,7 +444,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "hop limit 0": (changed(class_metadata_hop_limit=0), "hop_limit: 0", "greater than or equal to 1"),
     "hop limit 65": (changed(class_metadata_hop_limit=65), "hop_limit: 65", "less than or equal to 64"),
     "instance store": (changed(class_instance_store_policy="RAID1"), "'RAID1'", "Unsupported value"),
-    "tag without key": (changed(class_tags={"": "a"}), "tags['']: ''", "empty tag keys"),
+    "tag without key": (changed(class_tags={"": "a"}), "tags.'': ''", "empty tag keys"),
     "tag of EKS": (changed(class_tags={"eks:eks-cluster-name": "a"}), "eks:eks-cluster-name", "restricted tag"),
     "tag of the cluster": (changed(class_tags={"kubernetes.io/cluster/a": "owned"}), "cluster/a", "restricted tag"),
     "tag of the pool": (changed(class_tags={"karpenter.sh/nodepool": "a"}), "nodepool", "restricted tag"),
@@ -442,7 +459,7 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "reserved less than nothing": (
         changed(class_kubelet=Kubelet(system_reserved={"cpu": "-1"})),
-        "'-1' is no quantity",
+        "'-1' is not a quantity",
         "cannot be a negative",
     ),
     "evicted for nothing": (
@@ -452,12 +469,12 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     ),
     "evicted at a word": (
         changed(class_kubelet=Kubelet(eviction_hard={"memory.available": "little"})),
-        "'little' is no quantity",
+        "'little' is not a quantity",
         "should match",
     ),
     "images' thresholds swapped": (
         changed(class_kubelet=Kubelet(image_gc_high_threshold_percent=80, image_gc_low_threshold_percent=85)),
-        "from 80 % down to 85 %",
+        "starts at 80 % and stops at 85 %",
         "must be greater than",
     ),
     "images' threshold over 100": (
@@ -470,12 +487,12 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
 
 WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "a pool's name too long for a label": (changed(pool="a" * 64), "carry it as a label"),
-    "a value that is no label's": (requiring(values=["a b"]), "'a b' is no label's value"),
-    "a value too long": (requiring(values=["a" * 64]), "no label's value"),
+    "a value that is no label's": (requiring(values=["a b"]), "'a b' is not a valid label value"),
+    "a value too long": (requiring(values=["a" * 64]), "not a valid label value"),
     "NotIn without values": (requiring(operator="NotIn"), "NotIn without values"),
     "Exists with values": (requiring(operator="Exists", values=["a"]), "Exists with values a"),
-    "a limit that is a number": (changed(limits={"cpu": 1000}), "1000 is no text"),
-    "a negative limit": (changed(limits={"cpu": "-1"}), "'-1' is no quantity"),
+    "a limit that is a number": (changed(limits={"cpu": 1000}), "1000 is not text"),
+    "a negative limit": (changed(limits={"cpu": "-1"}), "'-1' is not a quantity"),
     "an image that changes": (changed(class_ami_terms=[AmiTerm(alias="al2023@latest")]), "a pinned version is allowed"),
     "Windows": (changed(class_ami_terms=[AmiTerm(alias="windows2022@latest")]), "select images by id"),
     "alias with an SSM parameter": (
@@ -487,13 +504,13 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
         "a term with id and tags",
     ),
     "a volume without a number": (changed(class_root_volume_size="Ti"), "root_volume_size: 'Ti'"),
-    "GPUs without grace": (gpu(termination_grace_period=None), "set it to the longest job"),
-    "GPUs without limit": (gpu(limits={"cpu": "80"}), "no nvidia.com/gpu"),
+    "GPUs without grace": (gpu(termination_grace_period=None), "set it to the duration of the longest job"),
+    "GPUs without limit": (gpu(limits={"cpu": "80"}), "nvidia.com/gpu is missing"),
     "fewer GPUs than a node has": (gpu(limits={"nvidia.com/gpu": "9"}), "offers 10 as shared"),
     "GPU counts below one": (gpu(gpu_counts=[0]), "gpu_counts[0]: 0"),
     "a GPU count without overlay": (
         gpu(gpu_counts=[1], requirements=[isin(f"{AWS}/instance-gpu-count", "1", "4")]),
-        "requirements ask for 4 too",
+        "requirements also name 4",
     ),
     "AMD's GPUs with NVIDIA's image": (
         gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad", "g5")]),
@@ -502,24 +519,24 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "AMD's GPUs alone": (gpu(requirements=[isin(f"{AWS}/instance-family", "g4ad")]), "g4ad has AMD GPUs"),
     "a part of a GPU by family": (
         gpu(requirements=[isin(f"{AWS}/instance-family", "g6", "g6f", "gr6f")]),
-        "g6f, gr6f has a part of a GPU",
+        "g6f, gr6f has a fraction of a GPU",
     ),
     "a part of a GPU by type": (
         gpu(requirements=[isin("node.kubernetes.io/instance-type", "g6f.large")]),
-        "g6f.large has a part of a GPU",
+        "g6f.large has a fraction of a GPU",
     ),
     "types with GPUs and without": (changed(requirements=[]), "one kind in a pool is allowed"),
     "a family that is not there": (
         changed(requirements=[isin(f"{AWS}/instance-family", "m5x")]),
-        "m5.12xlarge and 26 more would with karpenter.k8s.aws/instance-family m5,",
+        "m5.12xlarge and 26 more would match with karpenter.k8s.aws/instance-family m5,",
     ),
     "a type that is not there": (
         gpu(requirements=[isin("node.kubernetes.io/instance-type", "g5.3xlarge")]),
-        "would with node.kubernetes.io/instance-type g5.xlarge,",
+        "would match with node.kubernetes.io/instance-type g5.xlarge,",
     ),
     "a number that no type has": (
         changed(requirements=[isin(f"{AWS}/instance-family", "m5"), isin(f"{AWS}/instance-cpu", "6")]),
-        "m5.2xlarge and 2 more would with karpenter.k8s.aws/instance-cpu 2, 4, 8;",
+        "m5.2xlarge and 2 more would match with karpenter.k8s.aws/instance-cpu 2, 4, 8;",
     ),
     "a label that no such type has": (
         changed(
@@ -528,32 +545,32 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
                 Requirement(key=f"{AWS}/instance-local-nvme", operator="Exists"),
             ]
         ),
-        "m5.large would without karpenter.k8s.aws/instance-local-nvme or",
+        "m5.large would match without karpenter.k8s.aws/instance-local-nvme or",
     ),
     "requirements of which several are wrong": (
         changed(requirements=[isin(f"{AWS}/instance-family", "m99"), isin("kubernetes.io/arch", "x86_64")]),
-        "nor would any if one of them were left out",
+        "omitting one of them does not help either",
     ),
     "a node's label that no such type has": (
         changed(labels={"kubernetes.io/arch": "riscv64"}),
-        "would with kubernetes.io/arch",
+        "would match with kubernetes.io/arch",
     ),
     "reserved capacity without a reservation": (
         changed(requirements=[isin("karpenter.sh/capacity-type", "reserved"), isin(f"{AWS}/instance-category", "m")]),
-        "would with karpenter.sh/capacity-type",
+        "would match with karpenter.sh/capacity-type",
     ),
-    "a zone that is a region": (changed(zones=["eu-central-1"]), "zones[0]: 'eu-central-1' is no zone"),
+    "a zone that is a region": (changed(zones=["eu-central-1"]), "zones[0]: 'eu-central-1' is not a zone"),
     "a family that is in other zones": (
         gpu(zones=["af-south-1a"], requirements=[isin(f"{AWS}/instance-family", "g4dn")]),
-        "g4dn is offered in none of them, but in af-south-1b, af-south-1c;",
+        "g4dn is offered in none of them, only in af-south-1b, af-south-1c;",
     ),
     "a type that is in other regions": (
         gpu(zones=["af-south-1a"], requirements=[isin("node.kubernetes.io/instance-type", "p6-b300.48xlarge")]),
-        "p6-b300.48xlarge is offered in none of them, but in",
+        "p6-b300.48xlarge is offered in none of them, only in",
     ),
     "a category that is in other regions": (
         gpu(zones=["af-south-1a"], requirements=[isin(f"{AWS}/instance-category", "p")]),
-        "none of the types that meet the requirements, such as p3dn.24xlarge and 8 more, is offered there",
+        "no type that meets the requirements, such as p3dn.24xlarge and 8 more, is offered there",
     ),
     "fewer CPUs than a node has": (changed(limits={"cpu": "3999m"}), "the smallest type of the pool, c5.xlarge, has 4"),
     "less memory than a node has": (

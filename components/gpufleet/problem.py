@@ -53,7 +53,12 @@ def under(path: Path, problems: Iterable[Problem]) -> Iterator[Problem]:
         yield replace(problem, path=(*path, *problem.path))
 
 
-def dotted(path: Path, key: Callable[[str], str] = str) -> str:
+def _key(part: str) -> str:
+    """Return a key unchanged, or quoted if it is empty or has blanks."""
+    return part if part and " " not in part else repr(part)
+
+
+def dotted(path: Path, key: Callable[[str], str] = _key) -> str:
     """Return a path as text: `node_class.ami_terms[0].alias`, `addons.kube-proxy`. `key` formats names and keys."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{key(part)}" for part in path)
     return text.removeprefix(".")

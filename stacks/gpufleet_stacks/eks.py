@@ -36,7 +36,7 @@ from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, SystemPlace
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args
-from gpufleet_stacks.settings.args.node_pools import node_pool_args, pools_with_gpus, time_slicing
+from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, plugin_sharings, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
@@ -52,7 +52,7 @@ def build(settings: EksSettings) -> Fleet:
     opts = pulumi.ResourceOptions(providers=[account, eks.provider])
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
     pools = {
-        name: KarpenterNodePool(name, node_pool_args(name, cluster, karpenter.reference.needs), opts)
+        name: KarpenterNodePool(name, labelled(node_pool_args(name, cluster, karpenter.reference.needs), cluster), opts)
         for name in cluster.node_pools
     }
     plugins = []
@@ -112,15 +112,17 @@ def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | N
 
 
 def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
-    """The plugin, on the nodes of every pool with GPUs: they share GPUs alike, as a rule sees to."""
+    """The plugin, on the nodes of every pool with GPUs."""
     plugin, cluster = settings.nvidia_plugin, settings.cluster
     pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
     taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
+    sharing, configs = plugin_sharings(cluster)
     return NvidiaDevicePluginArgs(
         namespace=plugin.namespace,
         version=plugin.version,
         chart_mirror=mirror,
-        sharing=time_slicing(pools[0].sharing),
+        sharing=sharing,
+        configs=configs,
         device_list_strategy=plugin.device_list_strategy,
         device_id_strategy=plugin.device_id_strategy,
         driver_root=plugin.driver_root,

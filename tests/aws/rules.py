@@ -125,7 +125,7 @@ def one_zone(subnets: list[str], plan: Plan) -> Iterator[str]:
     named = [referred(each) for each in subnets]
     zones = {by_name[each.name].inputs.get("availabilityZone") for each in named if each and each.name in by_name}
     if None not in named and len(zones) < 2:
-        yield f"subnets lie in {len(zones)} zone, and two are needed"
+        yield f"subnets lie in {len(zones)} zone, and two are required"
 
 
 # -- the cluster's own ------------------------------------------------------------------------------------------------

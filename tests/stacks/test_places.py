@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -53,7 +54,7 @@ class Filled:
     """Arguments that come from no setting: defaults of the component, which cannot be wrong."""
 
 
-NO_SETTINGS_OF_A_NODE_CLASS = ("subnet_terms", "security_group_terms", "kubelet", "user_data")
+NO_SETTINGS_OF_A_NODE_CLASS = ("subnet_terms", "security_group_terms")
 
 FILLED: dict[str, Filled] = {
     "network": Filled(network_args(EKS.cluster, EKS.cluster.network), NETWORK, EKS, frozenset()),  # type: ignore[arg-type]
@@ -69,7 +70,7 @@ FILLED: dict[str, Filled] = {
             node_pool_args(name, EKS.cluster),
             pool_places(name, EKS.cluster),
             EKS,
-            frozenset({"startup_taints", "node_class"}),
+            frozenset({"node_class"}),
         )
         for name in EKS.cluster.node_pools
     },
@@ -136,9 +137,15 @@ def shape(value: Any, path: Path) -> Path | None:
 # -- the schema of stack files ----------------------------------------------------------------------------------------
 
 
+@functools.cache
+def schema_of(settings: type[Settings]) -> dict[str, Any]:
+    """Return the schema of a kind of stack file; pydantic takes a tenth of a second for each."""
+    return settings.model_json_schema()
+
+
 def exists(path: Path, settings: Settings) -> bool:
-    """Whether the schema of stack files has that setting."""
-    schema = type(settings).model_json_schema()
+    """Return whether the schema of stack files has that setting."""
+    schema = schema_of(type(settings))
     nodes = [schema]
     for step in path:
         nodes = [deeper for node in nodes for whole in _whole(node, schema) for deeper in _deeper(whole, step)]
@@ -224,7 +231,7 @@ EXAMPLES: dict[str, tuple[list[str], Callable[[Any], Iterator[Problem]], list[An
         [name for name in FILLED if name.startswith("pool ")],
         node_pool_problems,
         [args for args, _ in REFUSED_POOLS.values()],
-        ("startup_taints",),
+        (),
     ),
     "kubespray": (["kubespray"], cluster_problems, [args for args, _ in REFUSED_CLUSTERS.values()], ()),
 }

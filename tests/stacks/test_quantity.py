@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpufleet_stacks.settings import quantity
+from tests.conftest import examples
 
-quick = settings(max_examples=100, derandomize=True, deadline=None)
+quick = settings(max_examples=examples(100), derandomize=True, deadline=None)
 
 NUMBERS = st.decimals(min_value=0, max_value=10**9, places=3).map(lambda number: f"{number:f}")
 SUFFIXES = ["m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]

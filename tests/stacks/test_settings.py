@@ -26,7 +26,7 @@ from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools import cli
 from gpufleet_tools.arguments import parser
 from gpufleet_tools.plan import stack
-from tests.conftest import ROOT, MakeProject, Outcome
+from tests.conftest import ROOT, MakeProject, Outcome, examples
 
 CASES = ROOT / "tests" / "settings"
 ERRORS = sorted(CASES.glob("*.error.yaml"))
@@ -99,8 +99,8 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
         '29: projects.ml.configUrl: "example" is not a GitHub URL: write https://github.com/ORG or '
         "https://github.com/ORG/REPO",
         "35: profiles.whole.imagee: unknown key; did you mean 'image'?",
-        "46: runners.mi300-cpx.memory: 35Gi is more than the share that goes with 1 GPU: 64 such runners fill a node; "
-        "ask for at most 34.3Gi",
+        "46: runners.mi300-cpx.memory: 35Gi exceeds the share of 1 GPU: 64 such runners fill a node; "
+        "request at most 34.3Gi",
         "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",
     ]
 
@@ -108,7 +108,7 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
 def test_a_secret_of_a_broken_project_is_not_called_stray(tmp_path: pathlib.Path) -> None:
     text = (CASES / "two-projects.ok.yaml").read_text().replace("      configUrl: https://github.com/example\n", "")
     assert problems(text.replace("kind: secret", "kind: secrets"), tmp_path) == [
-        "7: cluster.kubeconfig.kind: \"secrets\" is not possible; did you mean 'secret'? allowed: context, kubespray, "
+        "7: cluster.kubeconfig.kind: \"secrets\" is not valid; did you mean 'secret'? allowed: context, kubespray, "
         "secret",
         "21: projects.ml.configUrl: is missing; add it: URL of the organisation or repository",
     ]
@@ -201,7 +201,7 @@ def spoilt(whole: Any, changes: list[tuple[tuple[Any, ...], str, Any]]) -> Any:
 WHOLE = yaml.safe_load((CASES / "partitioned.ok.yaml").read_text())
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -153,7 +153,7 @@ def test_one_key_written_in_two_ways_stands_twice(folder: pathlib.Path) -> None:
     (folder / "Pulumi.yaml").write_text("name: ci-fleet\nruntime: python\n")
     file = reading(folder, "config:\n  runners: {}\n  gpu-runners:runners: {}\n  ci-fleet:runners: {}\n")
     assert [str(problem) for problem in file.problems] == [
-        "Pulumi.lab.yaml:4: ci-fleet:runners: stands twice: here and in line 2; remove one"
+        "Pulumi.lab.yaml:4: ci-fleet:runners: is set twice: here and in line 2; remove one"
     ]
 
 
@@ -239,9 +239,9 @@ def test_a_key_twice_names_both_lines_wherever_it_is(folder: pathlib.Path) -> No
         "config:\n  gpu-runners:arc:\n    release: a\n    'release': b\n  aws:region: x\n  aws:region: y\nconfig: {}\n"
     )
     assert problems(folder, text) == [
-        "4: arc.release: stands twice: here and in line 3; remove one",
-        "6: aws:region: stands twice: here and in line 5; remove one",
-        "7: config: stands twice: here and in line 1; remove one",
+        "4: arc.release: is set twice: here and in line 3; remove one",
+        "6: aws:region: is set twice: here and in line 5; remove one",
+        "7: config: is set twice: here and in line 1; remove one",
     ]
 
 
@@ -252,7 +252,7 @@ def test_a_key_may_stand_in_a_merge_and_beside_it(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("key", ["yes", "1", "1.5", "2027-01-01", "~", "null"])
 def test_keys_are_text(folder: pathlib.Path, key: str) -> None:
     assert problems(folder, f"config:\n  gpu-runners:runners:\n    {key}: x\n") == [
-        f'3: runners.{key}: {key} is no text to YAML; put it in quotes: "{key}"'
+        f'3: runners.{key}: {key} is not text to YAML; put it in quotes: "{key}"'
     ]
 
 
@@ -260,7 +260,7 @@ def test_keys_are_text(folder: pathlib.Path, key: str) -> None:
 def test_secrets_stand_under_keys_of_their_own(folder: pathlib.Path, value: str) -> None:
     file = reading(folder, f"config:\n  gpu-runners:arc: {{release: {value}}}\n")
     assert [problem.message for problem in file.problems] == [
-        "is a secret amid other settings; secrets have keys of their own"
+        "is a secret among other settings; a secret needs a key of its own"
     ]
     assert "v1:abc" not in str(file.values)
 
@@ -286,7 +286,7 @@ def test_tags_are_refused(folder: pathlib.Path, tag: str) -> None:
         ("a: 1\n---\nb: 2\n", "2: is not YAML: expected a single document in the stream but found another document"),
         (b"config:\n  a: \x07\n", "2: is not YAML: control characters are not allowed"),
         (b"config:\n  a: l\xe4b\n", "2: is not YAML: invalid trailing UTF-8 octet"),
-        ("x\n", "1: \"x\" is not a stack file: a mapping with the key 'config' is needed"),
+        ("x\n", "1: \"x\" is not a stack file; a stack file is a mapping with the key 'config'"),
         ("config: " + "[" * 100_000, f"1: is nested deeper than {DEEPEST} levels; no setting is that deep"),
         ("- " * 100_000, f"1: is nested deeper than {DEEPEST} levels; no setting is that deep"),
     ],
@@ -300,7 +300,7 @@ def test_aliases_do_not_grow_without_bounds(folder: pathlib.Path, monkeypatch: p
     monkeypatch.setattr("gpufleet_stacks.settings.stack_file.MOST_VALUES", 10_000)
     lines = ["config:", "  gpu-runners:a: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"  gpu-runners:a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    assert "to more values than any fleet has" in refused(folder, "\n".join(lines))
+    assert "expand to too many values" in refused(folder, "\n".join(lines))
 
 
 def test_a_folder_is_no_stack_file(folder: pathlib.Path) -> None:

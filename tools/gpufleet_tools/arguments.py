@@ -186,7 +186,9 @@ def _schema(commands: Commands) -> None:
 def _sandbox(commands: Commands) -> None:
     sandbox = commands.add_parser("sandbox", help="run a stack on this machine")
     actions = sandbox.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("build", help="build the control plane's binaries ahead of time, once for all stacks")
+    actions.add_parser(
+        "build", help="download or build the control plane's binaries ahead of time, once for all stacks"
+    )
     for name, text in (
         ("up", "bring the stack up: a real control plane, simulated nodes and jobs"),
         ("status", "print the table again"),
@@ -211,7 +213,7 @@ def _sandbox(commands: Commands) -> None:
             )
             action.add_argument(
                 "--binaries",
-                metavar="DIR|download",
-                help="use the control plane's binaries in DIR, or let kwokctl download the official ones;"
-                " without, they are built once from their Go modules",
+                metavar="DIR|download|build",
+                help="use the control plane's binaries in DIR, only download them, or only build them from their Go"
+                " modules; without, they are downloaded once, and built where that does not work",
             )

@@ -24,5 +24,6 @@ from .karpenter.node_pool_args import KarpenterNodePoolArgs as KarpenterNodePool
 from .karpenter.node_pool_args import Kubelet as Kubelet
 from .karpenter.node_pool_args import NodeClass as NodeClass
 from .karpenter.node_pool_args import Requirement as Requirement
+from .karpenter.node_pool_args import ReservedInstances as ReservedInstances
 from .karpenter.node_pool_args import SecurityGroupTerm as SecurityGroupTerm
 from .karpenter.node_pool_args import SubnetTerm as SubnetTerm

@@ -175,17 +175,17 @@ def toolkit_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
     yield from ssh_problems(args.hosts, args.login)
     yield from version_problems(args)
     if args.nvkind and args.cdi:
-        message = "nvkind does not use it, and fails where it is on (NVIDIA/nvkind#20); leave it out"
+        message = "nvkind does not use CDI, and fails if it is enabled (NVIDIA/nvkind#20); leave it out"
         yield Problem(("cdi",), "cdi-with-nvkind", message)
     if args.nvkind and args.engine != "docker":
         message = f"nvkind runs its nodes in Docker, not {args.engine}; use docker"
         yield Problem(("engine",), "engine-of-nvkind", message)
     if args.cdi and args.engine is None:
-        message = "there is no engine to take devices by CDI; name one, or leave cdi out"
+        message = "requires an engine that accepts CDI devices; name one, or leave cdi out"
         yield Problem(("cdi",), "cdi-without-engine", message)
     yield from _source_problems(args)
     if "\n" in args.checked:
-        yield Problem(("checked",), "checked", "has to be one line")
+        yield Problem(("checked",), "checked", "must be one line")
 
 
 def _source_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
@@ -193,10 +193,10 @@ def _source_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
         if not re.fullmatch(URL, url):
             yield Problem((argument,), "url", f"{url!r} is not a URL that begins with https:// or http://")
     if args.key_sha256 and not re.fullmatch(SHA256, args.key_sha256):
-        message = "has to be 64 lower-case hexadecimal digits; sha256sum prints them"
+        message = "must be 64 lower-case hexadecimal digits; sha256sum prints them"
         yield Problem(("key_sha256",), "key-sum", message)
     if args.key_url.startswith("http://") and not args.key_sha256:
-        message = "has to be given where key_url is not https://, or anyone on the way gives the key"
+        message = "is required unless key_url is https://, because others on the network could replace the key"
         yield Problem(("key_sha256",), "key-sum-missing", message)
 
 
@@ -208,8 +208,8 @@ def version_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
         yield Problem(where, "package-version", message)
     elif args.nvkind and upstream(args.version) >= JIT_CDI_SINCE:
         message = (
-            f"{args.version} hands GPUs out by jit-cdi unless told otherwise, as every version from 1.18.0; nvkind"
-            f" needs the legacy runtime. Use {NVIDIA_CONTAINER_TOOLKIT_VERSION}"
+            f"{args.version} uses jit-cdi by default, as does every version from 1.18.0, but nvkind requires the"
+            f" legacy runtime; use {NVIDIA_CONTAINER_TOOLKIT_VERSION}"
         )
         yield Problem(where, "too-new-for-nvkind", message)
     else:

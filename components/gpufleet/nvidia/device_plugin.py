@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,8 +13,9 @@ from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from gpufleet.chart import Chart
 from gpufleet.nvidia.sharing import (
+    Mig,
     MigStrategy,
-    TimeSlicing,
+    Sharing,
     device_plugin_config,
     mig_problems,
     resource_name,
@@ -23,6 +25,14 @@ from gpufleet.problem import Problem, refuse
 
 NVIDIA_DEVICE_PLUGIN_REPOSITORY = "https://nvidia.github.io/k8s-device-plugin"
 NVIDIA_DEVICE_PLUGIN_VERSION = "0.20.0"
+
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+"""Label of a node with the name of the plugin's configuration there (`DefaultConfigLabel` in cmd/config-manager/main.go
+of NVIDIA/k8s-device-plugin at v0.20.0)."""
+
+MPS_LABEL = "nvidia.com/mps.capable"
+"""Label by which the chart selects nodes for the MPS control daemon (templates/daemonset-mps-control-daemon.yml). GPU
+feature discovery would set it, where it is installed."""
 
 GPU_LABEL = "nvidia.com/gpu.present"
 """Label by which NVIDIA's charts select GPU nodes; set by feature discovery or by the node pool."""
@@ -61,10 +71,12 @@ class NvidiaDevicePluginArgs:
     """Chart version, equal to the plugin's version."""
     chart_mirror: str | None = None
     """Folder or registry of the chart, instead of NVIDIA's repository."""
-    sharing: TimeSlicing | None = None
-    """GPU sharing; None gives each GPU to one pod. MPS is not supported."""
+    sharing: Sharing | None = None
+    """GPU sharing on nodes without the label `nvidia.com/device-plugin.config`; None gives each GPU to one pod."""
+    configs: Mapping[str, Sharing | None] = field(default_factory=dict)
+    """GPU sharing on nodes with that label, by its value."""
     mig_strategy: MigStrategy = "none"
-    """MIG strategy. Only `none` is supported, not `single` or `mixed`."""
+    """MIG strategy. Only `none` is supported, not `single` or `mixed`; share GPUs as `Mig` instead."""
     device_list_strategy: Sequence[DeviceListStrategy] = ("envvar",)
     """Methods by which containers receive their list of GPUs. `envvar` requires the NVIDIA runtime, `cdi-*` a runtime
     with CDI; `volume-mounts` gives the plugin SYS_ADMIN."""
@@ -155,6 +167,12 @@ def plugin_problems(args: NvidiaDevicePluginArgs) -> Iterator[Problem]:
     """Yield every problem of the arguments."""
     yield from namespace_problems(args.namespace)
     yield from sharing_problems(args.sharing)
+    for name, sharing in args.configs.items():
+        for problem in sharing_problems(sharing):
+            yield dataclasses.replace(problem, path=("configs", name, *problem.path[1:]))
+    if "default" in args.configs:
+        message = "is the configuration of nodes without the label; set sharing instead"
+        yield Problem(("configs", "default"), "default-config", message)
     yield from mig_problems(("mig_strategy",), args.mig_strategy)
     if not args.device_list_strategy:
         message = "empty; a container would not be told its GPUs"
@@ -174,9 +192,14 @@ def plugin_values(args: NvidiaDevicePluginArgs) -> dict[str, Any]:
     unless both are also values, it gives the plugin SYS_ADMIN (`requiresCapSysAdmin` in templates/_helpers.tpl at
     0.20.0). `config.name` is not set, because the file belongs to the release.
     """
+    sharings = {"default": args.sharing, **args.configs}
+    flags = plugin_flags(args)
     values: dict[str, Any] = {
-        "config": {"map": {"default": device_plugin_config(plugin_flags(args), args.sharing)}},
-        "migStrategy": args.mig_strategy,
+        # The chart takes `default` for nodes without the label (`fallbackStrategies` in values.yaml).
+        "config": {"map": {name: device_plugin_config(flags, sharing) for name, sharing in sharings.items()}},
+        # A value would override the files (`NewConfig` in api/config/v1/config.go). Without one, the chart gives the
+        # plugin SYS_ADMIN, which MIG needs.
+        **({} if any(isinstance(each, Mig) for each in sharings.values()) else {"migStrategy": args.mig_strategy}),
         "deviceListStrategy": ",".join(args.device_list_strategy),
         "affinity": nodes_with(args.node_selector),
         "tolerations": [

@@ -12,7 +12,15 @@ from pulumi_kubernetes.core.v1 import Namespace
 
 from gpufleet.chart import Chart
 from gpufleet.nvidia.device_plugin import PRIVILEGED_NAMESPACE, gpu_tolerations, namespace_problems
-from gpufleet.nvidia.sharing import TimeSlicing, device_plugin_config, mig_problems, resource_name, sharing_problems
+from gpufleet.nvidia.sharing import (
+    Mig,
+    Mps,
+    TimeSlicing,
+    device_plugin_config,
+    mig_problems,
+    resource_name,
+    sharing_problems,
+)
 from gpufleet.problem import Problem, refuse
 
 NVIDIA_GPU_OPERATOR_REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
@@ -174,6 +182,9 @@ def operator_problems(args: NvidiaGpuOperatorArgs) -> Iterator[Problem]:
     values = operator_values(replace(args, sharing=None))
     yield from namespace_problems(args.namespace)
     yield from sharing_problems(args.sharing)
+    if isinstance(args.sharing, Mps | Mig):
+        message = f"{args.sharing!r} is not supported here; only time slicing is allowed; use NvidiaDevicePlugin"
+        yield Problem(("sharing",), "no-time-slicing", message)
     yield from mig_problems(("values", "mig", "strategy"), str(value_at(values, "mig.strategy", "single")))
     if args.sharing and "devicePlugin" in args.values:
         message = "replaces the configuration that sharing is in; give one of the two"

@@ -81,6 +81,9 @@ def _daemons(settings: EksSettings, pool: str) -> Iterator[Daemon]:
     with_gpus = pools_with_gpus(settings.cluster)
     if pool in with_gpus:
         yield DEVICE_PLUGIN
+        if (sharing := settings.cluster.node_pools[pool].sharing) and sharing.mps:
+            # The control daemon, of the same chart and with the same `resources`.
+            yield DEVICE_PLUGIN
     if with_gpus and settings.nvidia_plugin.feature_discovery:
         if pool in with_gpus:
             yield DEVICE_PLUGIN

@@ -162,7 +162,7 @@ def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: Stac
     """Configuration keys that are no settings."""
     for key in values.keys() - sections:
         if key in _SECTIONS_OF:
-            message = f"is for clusters of kind {_SECTIONS_OF[key]}, and this is of another; remove it"
+            message = f"is for clusters of kind {_SECTIONS_OF[key]} only; remove it"
         elif key == "kubeconfig" or key.startswith("kubespray-") or key.endswith(("-token", "-privateKey")):
             message = f"is a secret in plain text; revoke it, then: {SET_SECRET}{key}"
         else:
@@ -189,7 +189,7 @@ def _stray_secrets(
     for key in secrets - asked.keys():
         others = f", only for {listed(sorted(asked), 'and')}" if asked else ""
         remove = f"pulumi config rm {NAMESPACE}:{key}"
-        yield file.problem((key,), f"no setting asks for this secret{others}; remove it: {remove}")
+        yield file.problem((key,), f"no setting uses this secret{others}; remove it: {remove}")
 
 
 # -- what is sound ----------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def read(path: pathlib.Path) -> StackFile:
         content = {}
     if not isinstance(content, dict):
         line = root.start_mark.line + 1 if root else None
-        message = f"{quoted(content)} is not a stack file: a mapping with the key 'config' is needed"
+        message = f"{quoted(content)} is not a stack file; a stack file is a mapping with the key 'config'"
         raise InvalidSettings([StackFileProblem(path.name, line, (), message)])
     config = content.get("config")
     node = _step(root, "config")
@@ -294,7 +294,7 @@ class _Text:
         self._depth += 1
         if self._depth > DEEPEST or self._left < 0:
             self._add(
-                node, path[:6], "its aliases lead round in a circle, or to more values than any fleet has; write it out"
+                node, path[:6], "its aliases form a circle, or expand to too many values; write it without aliases"
             )
             raise InvalidSettings(self.problems)
         content: Any
@@ -319,13 +319,13 @@ class _Text:
             # To Pulumi, a key without a namespace is the same as with the project's.
             same = _whole(name, self._project) if path == ("config",) else name
             if same in lines:
-                self._add(key, (*path, name), f"stands twice: here and in line {lines[same]}; remove one")
+                self._add(key, (*path, name), f"is set twice: here and in line {lines[same]}; remove one")
             lines.setdefault(same, key.start_mark.line + 1)
             own[name] = self.value(value, (*path, name))
         self._check_top_level(path, lines)
         content = merged | own
         if len(path) > 2 and _is_setting(_whole(str(path[1]), self._project)) and _is_secret(content):
-            self._add(node, path, "is a secret amid other settings; secrets have keys of their own")
+            self._add(node, path, "is a secret among other settings; a secret needs a key of its own")
             return {}
         return content
 
@@ -343,11 +343,11 @@ class _Text:
     def _key(self, node: yaml.Node, path: Path) -> str | None:
         """A key's text. Keys are text: what is none to YAML is read by each parser in its own way."""
         if not isinstance(node, yaml.ScalarNode):
-            self._add(node, path, "has a key that is no text; write one name before the colon")
+            self._add(node, path, "has a key that is not text; write a name before the colon")
             return None
         if node.tag != f"{_TAG}str":
             text = quoted(node.value)
-            self._add(node, (*path, str(node.value)), f"{text[1:-1]} is no text to YAML; put it in quotes: {text}")
+            self._add(node, (*path, str(node.value)), f"{text[1:-1]} is not text to YAML; put it in quotes: {text}")
         return str(node.value)
 
     def _check_top_level(self, path: Path, lines: Mapping[str, int]) -> None:

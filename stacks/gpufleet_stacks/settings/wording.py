@@ -40,7 +40,9 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
     if kind == "missing":
         return f"is missing; {_choices(schema)}" if _options(schema) else f"is missing; add it: {_meaning(schema)}"
     if kind == "too_short" and got:
-        return f"has {len(got)} {'entry' if len(got) == 1 else 'entries'}; at least {context['min_length']} are needed"
+        return (
+            f"has {len(got)} {'entry' if len(got) == 1 else 'entries'}; at least {context['min_length']} are required"
+        )
     if kind in _EMPTY:
         return f"is empty; {_EMPTY[kind]}"
     if got is None:
@@ -55,7 +57,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
         case "bool_type" if got in ("true", "false"):
             return f"{shown} is text; write {got}, without quotes"
         case "int_type" | "int_from_float":
-            return f"{shown} is not a whole number; write digits alone, such as 2"
+            return f"{shown} is not a whole number; write digits only, such as 2"
         case "greater_than_equal":
             return f"{shown} is too small; at least {context['ge']}"
         case "less_than_equal":
@@ -63,7 +65,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
         case "literal_error":
             wanted = near(str(got), _options(schema))
             hint = f"did you mean '{wanted}'? " if wanted else ""
-            return f"{shown} is not possible; {hint}{_choices(schema)}"
+            return f"{shown} is not valid; {hint}{_choices(schema)}"
         case "too_long":
             return f"has {len(got)} entries; at most {context['max_length']} is allowed"
         case "toleration" | "sharing" | "kubernetes":
@@ -74,7 +76,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
             return f"{shown} {detail['msg']}"
 
 
-_EMPTY = {"too_short": "at least one is needed", "string_too_short": "write what it is"}
+_EMPTY = {"too_short": "at least one is required", "string_too_short": "write what it is"}
 
 _DATE = ("a date", "write it as 2027-01-31")
 _MAPPING = ("a mapping of keys to values", "write one 'key: value' a line")
@@ -82,7 +84,7 @@ _LIST = ("a list", "begin each entry with '- '")
 
 _WANTED: dict[str, tuple[str, str]] = {
     "string_type": ("text", "write a single text"),
-    "int_type": ("a whole number", "write digits alone, such as 2"),
+    "int_type": ("a whole number", "write digits only, such as 2"),
     "bool_type": ("true or false", "write one of them"),
     "date_type": _DATE,
     "date_parsing": _DATE,
@@ -110,18 +112,18 @@ def _wanted(kind: str, schema: Schema) -> str:
 def _unknown(path: Path, schema: Schema) -> str:
     """What to do about a key that is no setting."""
     if len(path) == 4 and path[0] == "projects" and path[3] in ("token", "privateKey"):
-        return f"a secret does not stand here; revoke it, then: {SET_SECRET}{path[1]}-{path[3]}"
+        return f"a secret is not allowed here; revoke it, then: {SET_SECRET}{path[1]}-{path[3]}"
     return f"unknown key; {nearest(str(path[-1]), schema.get('properties', ()))}"
 
 
 def _shown(got: object, path: Path, file: StackFile) -> str:
     """A value as it may be shown: as it is written; not at all where secrets end up."""
     if "secretVariables" in path:
-        return "what stands here"
+        return "this value"
     if isinstance(got, int | float | datetime.date):
         return file.written(path) or (str(got).lower() if isinstance(got, bool) else str(got))
     if path[-1] != "kind" and {"credentials", "kubeconfig"}.intersection(path):
-        return "what stands here"
+        return "this value"
     return quoted(got)
 
 

@@ -202,18 +202,18 @@ def test_no_value_becomes_a_command(text: str) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "jit-cdi for nvkind": (
         {"version": "1.18.0-1"},
-        "version: 1.18.0-1 hands GPUs out by jit-cdi unless told otherwise, as every version from 1.18.0; nvkind needs"
-        " the legacy runtime. Use 1.17.8-1",
+        "version: 1.18.0-1 uses jit-cdi by default, as does every version from 1.18.0, but nvkind requires the legacy"
+        " runtime; use 1.17.8-1",
     ),
-    "newer still": ({"version": "1.20.0-1"}, "version: 1.20.0-1 hands GPUs out by jit-cdi"),
+    "newer still": ({"version": "1.20.0-1"}, "version: 1.20.0-1 uses jit-cdi by default"),
     "no revision": ({"version": "1.17.8"}, "version: '1.17.8' is not a package version such as 1.17.8-1"),
     "a candidate": ({"version": "1.18.0~rc.1-1"}, "version: '1.18.0~rc.1-1' is not a package version"),
     "a critical weakness": ({"version": "1.17.7-1"}, "version: 1.17.7-1 has CVE-2025-23266, which is critical"),
-    "CDI for nvkind": ({"cdi": True}, "cdi: nvkind does not use it"),
+    "CDI for nvkind": ({"cdi": True}, "cdi: nvkind does not use CDI"),
     "containerd for nvkind": ({"engine": "containerd"}, "engine: nvkind runs its nodes in Docker, not containerd"),
     "CDI without an engine": (
         {"nvkind": False, "engine": None, "cdi": True},
-        "cdi: there is no engine to take devices by CDI",
+        "cdi: requires an engine that accepts CDI devices",
     ),
     "no hosts": ({"hosts": []}, "hosts: none; name at least one"),
     "a folder": ({"repository": "/srv/mirror"}, "repository: '/srv/mirror' is not a URL"),
@@ -221,9 +221,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"repository": "https://mirror.example/ [trusted=yes]"},
         "repository: 'https://mirror.example/ [trusted=yes]' is not a URL",
     ),
-    "a key that anyone gives": ({"key_url": "http://mirror.example/key"}, "key_sha256: has to be given where key_url"),
-    "half a sum": ({"key_sha256": "abc"}, "key_sha256: has to be 64 lower-case hexadecimal digits"),
-    "two lines": ({"checked": "today\nreboot"}, "checked: has to be one line"),
+    "a key that anyone gives": ({"key_url": "http://mirror.example/key"}, "key_sha256: is required unless key_url"),
+    "half a sum": ({"key_sha256": "abc"}, "key_sha256: must be 64 lower-case hexadecimal digits"),
+    "two lines": ({"checked": "today\nreboot"}, "checked: must be one line"),
     "a host without a key": (
         {"hosts": [dataclasses.replace(ONE, host_keys=[])]},
         "hosts[0].host_keys: none; read one on the host's own console",

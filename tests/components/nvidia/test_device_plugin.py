@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpufleet.nvidia import NvidiaDevicePlugin, NvidiaDevicePluginArgs, TimeSlicing
+from gpufleet.nvidia import Mig, Mps, NvidiaDevicePlugin, NvidiaDevicePluginArgs, TimeSlicing
 from gpufleet.nvidia.device_plugin import (
     NVIDIA_DEVICE_PLUGIN_REPOSITORY,
     NVIDIA_DEVICE_PLUGIN_VERSION,
@@ -260,12 +260,34 @@ def test_the_hosts_root_is_mounted_for_cdi_only(args: dict[str, Any], root: str 
     assert values(**args).get("nvidiaDriverRoot") == root
 
 
+def test_nodes_share_gpus_as_their_label_says() -> None:
+    """Without the label as `sharing` says: the chart falls back on the configuration `default`."""
+    files = values(**SHARED, configs={"exclusive": None, "mps-4": Mps(replicas=4)})["config"]["map"]
+    assert {name: yaml.safe_load(text).get("sharing", {}).keys() for name, text in files.items()} == {
+        "default": {"timeSlicing"},
+        "exclusive": set(),
+        "mps-4": {"mps"},
+    }
+
+
+def test_a_strategy_among_the_values_would_override_that_of_a_configuration() -> None:
+    """`NewConfig` in api/config/v1/config.go: environment before file."""
+    parts = Mig(profile="1g.10gb", instances=7)
+    assert values(**SHARED)["migStrategy"] == "none"
+    given = values(**SHARED, configs={"mig-1g.10gb": parts})
+    assert "migStrategy" not in given
+    strategies = {name: yaml.safe_load(text)["flags"]["migStrategy"] for name, text in given["config"]["map"].items()}
+    assert strategies == {"default": "none", "mig-1g.10gb": "single"}
+
+
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
         ({"mig_strategy": "single"}, r"MIG \(single\) is not supported"),
         ({"mig_strategy": "mixed"}, r"MIG \(mixed\) is not supported"),
-        ({"sharing": {"mps": {"replicas": 4}}}, "MPS is not supported"),
+        ({"sharing": {"mps": {"replicas": 4}}}, "is not TimeSlicing, Mps or Mig"),
+        ({"configs": {"t4": TimeSlicing(replicas=1)}}, "configs.t4.replicas: 1 is too few"),
+        ({"configs": {"default": None}}, "configs.default: is the configuration of nodes without the label"),
         ({"sharing": TimeSlicing(replicas=1)}, "at least 2"),
         ({"device_list_strategy": ()}, "device_list_strategy: empty"),
         ({"node_selector": {}}, "node_selector: empty"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpufleet.nvidia import NvidiaGpuOperator, NvidiaGpuOperatorArgs, TimeSlicing
+from gpufleet.nvidia import Mps, NvidiaGpuOperator, NvidiaGpuOperatorArgs, TimeSlicing
 from gpufleet.nvidia.gpu_operator import (
     NVIDIA_GPU_OPERATOR_REPOSITORY,
     NVIDIA_GPU_OPERATOR_VERSION,
@@ -179,8 +179,8 @@ def test_mig_that_a_host_set_up_stays(host: dict[str, Any], gpu_operator_chart: 
 
 @either
 def test_mps_and_doubled_configurations_are_refused(host: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="MPS is not supported"):
-        operator(**host, sharing={"mps": {"replicas": 4}})
+    with pytest.raises(ValueError, match="only time slicing is allowed"):
+        operator(**host, sharing=Mps(replicas=4))
     with pytest.raises(ValueError, match=r"values\.devicePlugin: replaces"):
         operator(**host, sharing=TimeSlicing(replicas=2), values={"devicePlugin": {"enabled": True}})
 

@@ -9,12 +9,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufleet.nvidia import TimeSlicing
+from gpufleet.aws.ec2.instance_types import instance_types
+from gpufleet.nvidia import Mig, Mps, TimeSlicing
 from gpufleet.nvidia.sharing import (
     allocatable,
+    config_name,
     device_plugin_config,
     largest_request,
+    mig_instances,
     mig_problems,
+    mig_profiles,
     resource_name,
     sharing_problems,
 )
@@ -100,9 +104,94 @@ def test_fewer_than_two_replicas_are_refused(replicas: int) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"mps": {"replicas": 4}}, "mps"])
-def test_mps_is_refused_in_so_many_words(asked: object) -> None:
+def test_what_is_no_way_to_share_is_refused(asked: object) -> None:
     (reason,) = sharing_problems(asked)
-    assert "MPS is not supported" in reason.message
+    assert "is not TimeSlicing, Mps or Mig" in reason.message
+
+
+def test_mps_serves_48_clients() -> None:
+    assert sharing_problems(Mps(replicas=48)) == []
+    (reason,) = sharing_problems(Mps(replicas=49))
+    assert "at most 48" in reason.message
+
+
+def test_mps_is_told_to_the_plugin() -> None:
+    """As in "With CUDA MPS" of its README."""
+    assert yaml.safe_load(device_plugin_config({}, Mps(replicas=10)))["sharing"] == {
+        "mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 10}]}
+    }
+
+
+def test_mig_instances_are_advertised_as_gpus() -> None:
+    told = yaml.safe_load(device_plugin_config({"migStrategy": "none"}, Mig(profile="1g.10gb", instances=7)))
+    assert told == {"version": "v1", "flags": {"migStrategy": "single"}}
+
+
+@given(
+    physical,
+    st.builds(Mps, replicas=st.integers(2, 48))
+    | st.builds(Mig, profile=st.just("1g.10gb"), instances=st.integers(1, 7)),
+)
+def test_a_pod_uses_one_part_of_a_gpu(gpus: int, sharing: Mps | Mig) -> None:
+    assert largest_request(gpus, sharing) == min(1, gpus)
+    assert allocatable(gpus, sharing) % max(1, gpus) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "memory", "profile", "instances"),
+    [
+        ("A100", 40960, "1g.5gb", 7),
+        ("A100", 40960, "1g.10gb", 4),
+        ("A100", 40960, "2g.10gb", 3),
+        ("A100", 40960, "3g.20gb", 2),
+        ("A100", 40960, "4g.20gb", 1),
+        ("A100", 40960, "7g.40gb", 1),
+        ("A100", 81920, "1g.10gb", 7),
+        ("H100", 81920, "1g.10gb", 7),
+        ("H100", 81920, "1g.20gb", 4),
+        ("H100", 81920, "2g.20gb", 3),
+        ("H100", 81920, "3g.40gb", 2),
+        ("H200", 144384, "1g.18gb", 7),
+        ("H200", 144384, "2g.35gb", 3),
+        ("B200", 183359, "1g.23gb", 7),
+        ("B200", 183359, "3g.90gb", 2),
+        ("H100", 81920, "1g.5gb", None),
+        ("T4", 16384, "1g.5gb", None),
+    ],
+)
+def test_instances_of_a_gpu(model: str, memory: int, profile: str, instances: int | None) -> None:
+    """The column "Number of Instances Available" of NVIDIA's MIG user guide."""
+    assert mig_instances(model, memory, profile) == instances
+
+
+def test_every_type_with_mig_is_found_in_the_table() -> None:
+    """Names and memory as EC2 reports them."""
+    found = {
+        (each.gpus.name, each.gpus.memory): mig_profiles(each.gpus.name, each.gpus.memory)
+        for each in instance_types().values()
+        if each.gpus
+    }
+    with_mig = {key: len(profiles) for key, profiles in found.items() if profiles}
+    assert with_mig == dict.fromkeys(
+        [("A100", 40960), ("A100", 81920), ("H100", 81920), ("H200", 144384), ("B200", 183359)], 6
+    )
+
+
+def test_configurations_have_names_of_their_own() -> None:
+    ways = [
+        None,
+        TimeSlicing(replicas=10),
+        TimeSlicing(replicas=10, fail_requests_greater_than_one=False),
+        Mps(replicas=10),
+        Mig(profile="1g.10gb", instances=7),
+    ]
+    assert [config_name(each) for each in ways] == [
+        "exclusive",
+        "time-slicing-10",
+        "time-slicing-10-several",
+        "mps-10",
+        "mig-1g.10gb",
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["single", "mixed"])

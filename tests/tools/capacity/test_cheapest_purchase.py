@@ -11,6 +11,7 @@ from gpufleet_tools.capacity import cheapest_purchase
 from gpufleet_tools.capacity.cheapest_purchase import Purchase, cheapest
 from gpufleet_tools.capacity.elastic_packing import Offer
 from gpufleet_tools.capacity.packing import Amounts, Demand
+from tests.conftest import examples
 from tests.tools.capacity.test_elastic_packing import demand_lists, limit_pairs, offer_lists, states
 
 price_lists = st.lists(st.integers(1, 9), min_size=3, max_size=3).map(
@@ -18,7 +19,7 @@ price_lists = st.lists(st.integers(1, 9), min_size=3, max_size=3).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs, price_lists)
 def test_nothing_cheaper_holds_the_jobs(
     offers: list[Offer], demands: list[Demand], limits: Amounts, prices: dict[str, int]
@@ -39,7 +40,7 @@ def test_nothing_cheaper_holds_the_jobs(
         assert not found.exact
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs, price_lists)
 def test_what_is_bought_is_within_limits_and_costs_what_is_said(
     offers: list[Offer], demands: list[Demand], limits: Amounts, prices: dict[str, int]
@@ -53,7 +54,7 @@ def test_what_is_bought_is_within_limits_and_costs_what_is_said(
         assert found.waiting <= sum(demand.most for demand in demands)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs, price_lists)
 def test_one_job_after_the_other_is_never_cheaper(
     offers: list[Offer], demands: list[Demand], limits: Amounts, prices: dict[str, int]

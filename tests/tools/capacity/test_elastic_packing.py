@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpufleet_tools.capacity import packing
 from gpufleet_tools.capacity.elastic_packing import Offer, blocking, burst, fit, guaranteed
 from gpufleet_tools.capacity.packing import Amounts, Bound, Demand
+from tests.conftest import examples
 
 
 def plus(a: Amounts, b: Amounts) -> Amounts:
@@ -149,7 +150,7 @@ demand_lists = st.lists(
 ).map(lambda found: [Demand(f"l{i}", asks, most, frozenset(on)) for i, (asks, most, on) in enumerate(found)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs)
 def test_what_is_guaranteed_is_the_worst_of_all_ends(
     offers: list[Offer], demands: list[Demand], limits: Amounts
@@ -158,7 +159,7 @@ def test_what_is_guaranteed_is_the_worst_of_all_ends(
     assert guaranteed(wanted, others, offers, limits) == Bound(fewest(demands, offers, limits), exact=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs)
 def test_never_fewer_jobs_run_than_are_guaranteed(offers: list[Offer], demands: list[Demand], limits: Amounts) -> None:
     wanted, *others = demands
@@ -168,7 +169,7 @@ def test_never_fewer_jobs_run_than_are_guaranteed(offers: list[Offer], demands: 
         assert promised == lived(demands, offers, limits)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs)
 def test_burst_and_fit_are_what_the_best_purchase_holds(
     offers: list[Offer], demands: list[Demand], limits: Amounts
@@ -184,7 +185,7 @@ def test_burst_and_fit_are_what_the_best_purchase_holds(
     assert fit(demands, offers, limits) == ("yes" if most in held else "no")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs)
 def test_a_blocker_is_as_many_jobs_as_it_takes(offers: list[Offer], demands: list[Demand], limits: Amounts) -> None:
     wanted, other = demands[0], demands[-1]
@@ -198,7 +199,7 @@ def test_a_blocker_is_as_many_jobs_as_it_takes(offers: list[Offer], demands: lis
     assert blocking(wanted, other, offers, limits) == min(ends, default=None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(offer_lists, demand_lists, limit_pairs, st.integers(0, 60))
 def test_what_is_given_up_is_a_bound(offers: list[Offer], demands: list[Demand], limits: Amounts, budget: int) -> None:
     wanted, *others = demands

@@ -24,7 +24,7 @@ from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.capacity import stack_capacity as capacity
 from gpufleet_tools.capacity.pool_capacity import ElasticPoolCapacity
 from gpufleet_tools.plan import stack
-from tests.conftest import Gpufleet, MakeProject
+from tests.conftest import Gpufleet, MakeProject, examples
 from tests.tools.diff.pull_requests import AWS, Edit
 
 CapacityOf = Callable[..., tuple[ElasticPoolCapacity, EksSettings]]
@@ -122,6 +122,32 @@ def test_limits_below_the_maxima_are_said(capacity_of: CapacityOf) -> None:
     assert capacity_of("gpu", edit, overcommit=True)[0].excess is None
 
 
+RESERVED = """\
+        capacity: [reserved]
+        reservations:
+          - {id: cr-0123456789abcdef0, holds: {instanceType: g5.2xlarge, zone: us-east-1a, instances: 2}}
+          - {id: cr-0123456789abcdef1, holds: {instanceType: g4dn.2xlarge, zone: us-east-1b, instances: 1}}
+"""
+SHARED = "        sharing: {timeSlicing: {replicas: 10}}\n"
+
+
+def test_no_more_than_what_is_reserved_is_had_where_nothing_else_is_bought(capacity_of: CapacityOf) -> None:
+    gpu, _ = capacity_of("gpu", ("", SHARED, RESERVED + SHARED))
+    (label,) = gpu.labels
+    assert gpu.types == ["g4dn.2xlarge", "g5.2xlarge"]
+    assert (label.guaranteed, label.burst, gpu.fits) == (30, 30, "no")
+    one, _ = capacity_of("gpu", ("", SHARED, RESERVED.replace("instances: 2", "instances: 1") + SHARED))
+    assert one.labels[0].guaranteed == 20
+
+
+def test_types_that_are_not_reserved_are_not_had(capacity_of: CapacityOf) -> None:
+    only = RESERVED.rsplit("          - ", 1)[0]
+    assert capacity_of("gpu", ("", SHARED, only + SHARED))[0].types == ["g5.2xlarge"]
+    mixed = only.replace("[reserved]", "[reserved, on-demand]")
+    gpu, _ = capacity_of("gpu", ("", SHARED, mixed + SHARED))
+    assert (gpu.types, gpu.labels[0].guaranteed) == (["g4dn.2xlarge", "g5.2xlarge"], 40)
+
+
 NEWER = ("", "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro", "families: [g99], gpuCounts: [1, 4]")
 
 
@@ -188,7 +214,7 @@ def one_type(capacity_of: CapacityOf) -> EksSettings:
     return capacity_of("gpu", ("", "families: [g4dn, g5]", "families: [g5]"))[1]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=COUNTS)
 def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
     one_type: EksSettings, counts: dict[str, Any]
@@ -284,8 +310,8 @@ def test_a_job_that_fits_no_type_is_an_error_at_its_line(
         2,
         "",
         f"Pulumi.aws.yaml:{line}: runners.linux-nvidia-gpu.cpu: 3900m is more than a node of the pool 'gpu' has room"
-        " for: the largest that it buys, g4dn.xlarge, has 3.77; ask for at most that, or let the pool buy larger"
-        " types\n",
+        " for: its largest type, g4dn.xlarge, has 3.77; request at most that, or allow larger types in the"
+        " pool\n",
     )
 
 

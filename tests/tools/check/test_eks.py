@@ -149,11 +149,29 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
     "metadata two hops away": (pool(metadataHopLimit=2), "reachable-node-role", "warning", f"{GPU}.metadataHopLimit"),
     "a role of others": (pool(role="nodes"), "role-of-others", "warning", f"{GPU}.role"),
     "an instance profile": (pool(instanceProfile="nodes"), "role-of-others", "warning", f"{GPU}.instanceProfile"),
+    "parallel pulls onto a slow disk": (
+        pool(fastImagePull=True),
+        "fruitless-fast-pull",
+        "warning",
+        f"{GPU}.rootVolumeThroughput",
+    ),
+    "parallel pulls on small nodes": (
+        cpu_pool(instances={"categories": ["m"], "sizes": ["large"]}, fastImagePull=True, instanceStore="RAID0"),
+        "fruitless-fast-pull",
+        "warning",
+        "cluster.nodePools.cpu.fastImagePull",
+    ),
     "reservations that nothing uses": (
         pool(reservations=[{"id": "cr-0123456789abcdef0"}]),
         "idle-reservations",
         "warning",
         f"{GPU}.reservations",
+    ),
+    "a reservation of which nothing is known": (
+        pool(capacity=["reserved"], reservations=[{"id": "cr-0123456789abcdef0"}]),
+        "unknown-reservation",
+        "note",
+        f"{GPU}.reservations[0]",
     ),
     "idle runners with more cores than there may be": (
         together(pool(limits={"gpus": 4, "cpu": 48}), runner(cpu=13, min=4)),
@@ -231,8 +249,15 @@ QUIET: dict[str, Change] = {
     "a small disk beside the instance's own": pool(rootVolume="20Gi", instanceStore="RAID0"),
     "a taint that evicts": pool(taints=[TAINT | {"effect": "NoExecute"}]),
     "no taint where no GPU is": cpu_pool(),
+    "parallel pulls onto a fast disk": pool(fastImagePull=True, rootVolumeThroughput=600),
     "reservations that are used": pool(
-        reservations=[{"id": "cr-0123456789abcdef0"}], capacity=["reserved", "on-demand"]
+        capacity=["reserved", "on-demand"],
+        reservations=[
+            {
+                "id": "cr-0123456789abcdef0",
+                "holds": {"instanceType": "g5.12xlarge", "zone": "eu-west-1a", "instances": 1},
+            }
+        ],
     ),
     "idle runners with all the cores there may be": together(
         pool(limits={"gpus": 4, "cpu": 48}, overcommit="allowed"), runner(cpu=12, min=4)

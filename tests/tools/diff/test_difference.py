@@ -254,6 +254,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: namespace-changed",
         refused="namespace-changed in mi300",
+        users="1 label changed",
         resources="3 replaced",
         says=(
             "namespace test-cluster → ci of mi300-cluster: the new scale set registers under the id",

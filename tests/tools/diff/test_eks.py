@@ -20,7 +20,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="1 updated; pool gpu: instances g4dn, g5 → g5",
         says=(
             "accelerator NVIDIA T4 or NVIDIA A10G, shared by 10 → NVIDIA A10G, shared by 10;"
-            " cost per hour at max 3.01 USD → 4.85 USD |",
+            " cost per hour at max 3.01 USD → 4.85 USD; instance families g4dn, g5 → g5 |",
             "- cost per hour at max 4.93 USD → 6.77 USD (us-east-1 on-demand list price of ",
             "; spot is usually lower)",
         ),
@@ -84,6 +84,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "bump-kubernetes-by-a-minor": PullRequest(
         edits=((FILE, '"1.34"', '"1.35"'), (FILE, "v1.34.6-eksbuild.11", "v1.35.3-eksbuild.21")),
+        headline="changes for users",
+        users="2 labels changed",
         resources="2 that may be replaced, 1 updated",
         says=("Cluster gpu updated: Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back",),
     ),
@@ -171,7 +173,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: protection-removed",
         refused="protection-removed in aws",
-        resources="1 updated",
+        resources="2 updated",
         says=("Cluster gpu and Vpc gpu-network would no longer be protected",),
     ),
     "take-the-device-plugin-back": PullRequest(

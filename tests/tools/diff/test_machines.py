@@ -34,18 +34,22 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=(TO_118,),
         code=2,
         headline="refused: invalid",
-        invalid="Pulumi.a10.yaml:13: cluster.nvidiaContainerToolkit.version: 1.18.0-1 hands GPUs out by jit-cdi unless"
-        " told otherwise, as every version from 1.18.0; nvkind needs the legacy runtime. Use 1.17.8-1",
+        invalid="Pulumi.a10.yaml:13: cluster.nvidiaContainerToolkit.version: 1.18.0-1 uses jit-cdi by default, as does"
+        " every version from 1.18.0, but nvkind requires the legacy runtime; use 1.17.8-1",
     ),
     "bump-the-toolkit-where-nothing-needs-the-legacy-runtime": PullRequest(
         first=(NO_NVKIND,),
         edits=(TO_118,),
+        headline="changes for users",
+        users="2 labels changed",
         resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
         " handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with",
     ),
     "take-the-toolkit-back": PullRequest(
         first=(NO_NVKIND, TO_118),
         edits=((A10, "1.18.0-1", "1.17.8-1"),),
+        headline="changes for users",
+        users="2 labels changed",
         resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
         " handed out by the legacy runtime again",
     ),
@@ -78,11 +82,13 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300, kubespray in mi300 (4)",
         users="1 label changed",
         resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it",),
+        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it while it runs",),
     ),
     "upgrade-kubernetes": PullRequest(
         first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),
         edits=((MI300, "kubernetesVersion: 1.34.6", "kubernetesVersion: 1.35.4"),),
+        headline="changes for users",
+        users="2 labels changed",
         resources="1 updated; kubespray runs upgrade-cluster.yml for mi300x-austin-1, mi300x-austin-2 and"
         " mi300x-santa-clara-1: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
     ),
@@ -92,6 +98,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: kubespray",
         refused="kubespray in mi300",
+        users="2 labels changed",
         resources="1 updated",
         says=("kubernetes: 1.35.4 is more than one minor version after 1.33.1",),
     ),
@@ -111,7 +118,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-the-proxy": PullRequest(
         edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
-        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1",
+        resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1"
+        " to apply calico_nftable_mode and kube_proxy_mode: kube-proxy restarts on every node; no node is drained",
     ),
     "make-the-cluster-s-key-anew": PullRequest(
         first=(
@@ -215,3 +223,19 @@ def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, af
 
 def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
     assert runs([], converge(told("a"))) == runs(converge(told("a")), []) == []
+
+
+def cluster_on(kind: str) -> list[EvaluatedResource]:
+    (made,) = converge(None)
+    urn = made.urn.replace("local", kind).replace("-converge", "-cluster")
+    inputs = {"create": "~/.kubespray/mi300/run enroll", "delete": "~/.kubespray/mi300/run reset"}
+    type_token = f"command:{kind}:Command"
+    return [made.model_copy(update={"urn": urn, "type": type_token, "name": "mi300-cluster", "inputs": inputs})]
+
+
+def test_another_machine_for_kubespray_would_reset_the_cluster() -> None:
+    (refused,) = kubespray_refusals(cluster_on("local"), cluster_on("remote"))
+    assert refused.startswith("runOn: another machine would run kubespray, and the journal of mi300 is on the old one")
+    assert not kubespray_refusals(cluster_on("local"), cluster_on("local"))
+    # A cluster that goes for good is another matter: the engine asks about that.
+    assert not kubespray_refusals(cluster_on("local"), [])

@@ -23,7 +23,7 @@ from gpufleet_tools.imports import arc_values
 from gpufleet_tools.imports import proof as runner_import
 from gpufleet_tools.imports.arc_values import UnreadableValues
 from gpufleet_tools.imports.value_differences import differences
-from tests.conftest import ROOT, Gpufleet, MakeProject
+from tests.conftest import ROOT, Gpufleet, MakeProject, examples
 
 GOLDEN = ROOT / "tests/golden/pytorch-2-gpu.values.yaml"
 TOKEN = "ghp_" + "a" * 36
@@ -506,7 +506,7 @@ RUNNERS = st.builds(
 
 
 @given(args=RUNNERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_our_own_component_makes_comes_out_again(args: RunnerScaleSetArgs, tmp_path: pathlib.Path) -> None:
     values = scale_set_values(args)
     found = imported(f"{args.label}=" + write(tmp_path, values), args.project.namespace)
@@ -537,7 +537,7 @@ EVERY_PATH = paths(yaml.safe_load(GOLDEN.read_text()))
 
 
 @given(path=st.sampled_from(EVERY_PATH), junk=JUNK)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_that_are_not_what_they_should_be_are_told(
     path: tuple[str | int, ...], junk: Any, tmp_path: pathlib.Path
 ) -> None:

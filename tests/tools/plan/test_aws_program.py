@@ -252,6 +252,40 @@ def test_sharing_is_told_to_plugin_overlays_limits_and_gate_alike(planned: Plann
     assert [each["capacity"] for each in overlays] == [{GPU: str(replicas)}]
 
 
+EVERY_WAY = (ROOT / "tests/settings/eks-pools-share-differently.ok.yaml").read_text()
+
+
+def test_pools_may_share_differently(planned: Planned) -> None:
+    """The first is the plugin's default, and needs no label; others select a configuration by a label of theirs."""
+    plan = planned(EVERY_WAY)
+    files = release(plan, "nvdp").values["config"]["map"]
+    assert set(files) == {"default", "time-slicing-4", "mps-6", "mig-1g.10gb"}
+    pools = {each["metadata"]["name"]: revealed(each["spec"]) for each in plan.objects() if each["kind"] == "NodePool"}
+    labels = {name: pool["template"]["metadata"]["labels"] for name, pool in pools.items()}
+    assert {name: each.get("nvidia.com/device-plugin.config") for name, each in labels.items()} == {
+        "gpu": None,
+        "shared": "time-slicing-4",
+        "together": "mps-6",
+        "parts": "mig-1g.10gb",
+    }
+    assert [name for name, each in labels.items() if each.get("nvidia.com/mps.capable") == "true"] == ["together"]
+    overlays = {
+        each["metadata"]["name"]: revealed(each["spec"]) for each in plan.objects() if each["kind"] == "NodeOverlay"
+    }
+    assert {name: each["capacity"][GPU] for name, each in overlays.items()} == {
+        "shared-1-gpus": "4",
+        "together-1-gpus": "6",
+        "parts-8-gpus": "56",
+    }
+    assert {name: pool["limits"][GPU] for name, pool in pools.items()} == {
+        "gpu": "4",
+        "shared": "8",
+        "together": "12",
+        "parts": "112",
+    }
+    assert release(plan, "karpenter").values["settings"]["featureGates"]["nodeOverlay"] is True
+
+
 def test_without_gpus_there_is_no_plugin(planned: Planned) -> None:
     content = yaml.safe_load(DEV)
     config = content["config"]

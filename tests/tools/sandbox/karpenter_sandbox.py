@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from gpufleet_tools.plan.plan import Plan
 from gpufleet_tools.sandbox import state
 from gpufleet_tools.sandbox.aws import observation, prices
+from gpufleet_tools.sandbox.aws.account import CapacityReservation
 from gpufleet_tools.sandbox.aws.cloud import Cloud, cloud_of
 from gpufleet_tools.sandbox.control_plane import api_server, objects
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
@@ -31,6 +32,7 @@ class KarpenterSandbox:
 
     control_plane: ControlPlane
     build: Path
+    reservations: Sequence[CapacityReservation] = ()
 
     @property
     def kubeconfig(self) -> Path:
@@ -39,7 +41,7 @@ class KarpenterSandbox:
     def up(self, plan: Plan, *workloads: dict[str, Any]) -> objects.Applied:
         """The plan and nothing but these workloads."""
         self.control_plane.up()
-        cloud: Cloud = cloud_of(plan, self.control_plane, self.build)
+        cloud: Cloud = cloud_of(plan, self.control_plane, self.build, self.reservations)
         objects.apply(self.kubeconfig, cloud.definitions(), OWNER)
         cloud.start()
         wanted = [*cloud.definitions(), *cloud.played_objects(), *own_objects(plan), *workloads]

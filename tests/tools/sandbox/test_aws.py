@@ -20,6 +20,8 @@ import pytest
 from pulumi_aws import Provider as Account
 from pulumi_aws import ec2
 
+from gpufleet.aws.ec2.instance_types import instance_types
+from gpufleet.nvidia import Mps
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.sandbox.aws import device_plugin, karpenter, prices, system_nodes
 from gpufleet_tools.sandbox.aws.account import account_of
@@ -219,12 +221,18 @@ def test_every_setting_of_the_chart_is_known() -> None:
     assert dict(said) | {setting: variable for variable, setting in required} == dict(karpenter.SETTINGS)
 
 
-@pytest.mark.parametrize(("sharing", "replicas"), [(GPU.sharing, 10), (None, 1)])
+@pytest.mark.parametrize(("sharing", "replicas"), [(GPU.sharing, 10), (Mps(replicas=4), 4), (None, 1)])
 def test_the_plugin_offers_what_its_configuration_says(sharing: Any, replicas: int) -> None:
     pool = dataclasses.replace(GPU, sharing=sharing)
     found = device_plugin.release_of(document_004.plan(gpu=pool))
     assert found
-    assert device_plugin.offer_of(found) == device_plugin.Offer("nvidia.com/gpu", replicas)
+    assert device_plugin.offers_of(found) == {"default": device_plugin.Offer("nvidia.com/gpu", replicas)}
+
+
+def test_a_partitioned_gpu_is_as_many_as_its_profile_has_instances() -> None:
+    offer = device_plugin.Offer("nvidia.com/gpu", 1, "1g.10gb")
+    types = instance_types()
+    assert [offer.of_a_gpu(types[name].gpus) for name in ("p5.48xlarge", "p4d.24xlarge")] == [7, 4]
 
 
 def test_no_system_nodes_without_a_node_group() -> None:

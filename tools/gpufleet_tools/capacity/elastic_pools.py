@@ -13,7 +13,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from gpufleet.aws.ec2.instance_types import InstanceType
 from gpufleet.aws.karpenter.node_pool_args import KarpenterNodePoolArgs
-from gpufleet.aws.karpenter.node_pool_fit import allocatable, instance_types_of, within_limits
+from gpufleet.aws.karpenter.node_pool_fit import (
+    allocatable,
+    instance_types_of,
+    only_reserved,
+    reserved_instances,
+    within_limits,
+)
 from gpufleet.aws.karpenter.node_pool_fit import capacity as whole
 from gpufleet.nvidia.sharing import GPU
 from gpufleet_stacks.settings import quantity
@@ -86,7 +92,7 @@ def _fit(market: Market) -> Fit:
 def _asks_too_much(market: Market) -> bool:
     """Return whether jobs request more of a resource than the limits admit, whatever the nodes are."""
     asked = [sum(demand.most * demand.asks[index] for demand in market.demands) for index in range(len(_NAMES))]
-    most = dict(zip(sorted(market.args.limits), market.limits, strict=True))
+    most = dict(zip(sorted(market.args.limits), market.limits, strict=False))
     return any(name in most and ask > most[name] for name, ask in zip(_NAMES, asked, strict=True))
 
 
@@ -131,7 +137,13 @@ def _label(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer], li
 
 
 def _limits(args: KarpenterNodePoolArgs) -> Amounts:
-    return tuple(int(_fine(name, quantity.parse(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items()))
+    """The pool's own limits, and where all is reserved, the number of instances of each type."""
+    own = [int(_fine(name, quantity.parse(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items())]
+    return (*own, *_reserved(args).values())
+
+
+def _reserved(args: KarpenterNodePoolArgs) -> Mapping[str, int]:
+    return reserved_instances(args) if only_reserved(args) else {}
 
 
 def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Mapping[str, Decimal]) -> Offer:
@@ -139,9 +151,10 @@ def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Mapp
     # Karpenter counts a node as one of `nodes`.
     counted = {**has, "nodes": Decimal(1)}
     cost = tuple(int(_fine(name, counted.get(name, Decimal(0)), ROUND_CEILING)) for name in sorted(args.limits))
+    reserved = tuple(int(name == instance_type.name) for name in _reserved(args))
     room = allocatable(instance_type, args.node_class, args.sharing)
     free = {name: amount - taken.get(name, Decimal(0)) for name, amount in room.items()}
-    return Offer(instance_type.name, cost, _amounts(free, ROUND_FLOOR))
+    return Offer(instance_type.name, (*cost, *reserved), _amounts(free, ROUND_FLOOR))
 
 
 _NAMES = (GPU, "cpu", "memory", "ephemeral-storage", "pods")

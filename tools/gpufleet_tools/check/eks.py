@@ -7,13 +7,20 @@ from decimal import Decimal
 
 from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
-from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
+from gpufleet.aws.karpenter.node_disk import (
+    FAST_IMAGE_PULL_CPUS,
+    FAST_IMAGE_PULL_MEMORY,
+    FAST_IMAGE_PULL_THROUGHPUT,
+    THROUGHPUT,
+    ignores_fast_image_pull,
+)
+from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
 from gpufleet.nvidia.sharing import GPU
 from gpufleet.problem import Path
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.models.eks import EksSettings
-from gpufleet_stacks.settings.models.karpenter import KarpenterPool
+from gpufleet_stacks.settings.models.karpenter import KarpenterPool, Sharing
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import near
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room, system_requests
@@ -101,9 +108,35 @@ def small_disks(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
+    for name, where, pool in _pools(settings):
+        if not pool.fast_image_pull:
+            continue
+        throughput = pool.root_volume_throughput or THROUGHPUT[0]
+        if pool.instance_store is None and throughput < FAST_IMAGE_PULL_THROUGHPUT:
+            yield Finding(
+                "fruitless-fast-pull",
+                "warning",
+                (*where, "rootVolumeThroughput"),
+                f"{throughput} MiB/s: images are unpacked no faster than the volume writes, and below"
+                f" {FAST_IMAGE_PULL_THROUGHPUT} MiB/s parallel pulls can take longer; raise it",
+            )
+        types = instance_types_of(node_pool_args(name, settings.cluster))
+        small = [each.name for each in types if ignores_fast_image_pull(each)]
+        if small:
+            yield Finding(
+                "fruitless-fast-pull",
+                "warning",
+                (*where, "fastImagePull"),
+                f"nodes of {', '.join(small[:3])}{' and others' * (len(small) > 3)} ignore it: it takes"
+                f" {FAST_IMAGE_PULL_CPUS} vCPUs and {FAST_IMAGE_PULL_MEMORY // 1024} GiB; exclude smaller types",
+            )
+
+
 def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
     for _, where, pool in _pools(settings):
-        if pool.sharing and not pool.sharing.time_slicing.fail_requests_greater_than_one:
+        sliced = pool.sharing.time_slicing if pool.sharing else None
+        if sliced and not sliced.fail_requests_greater_than_one:
             yield Finding(
                 "several-shares",
                 "warning",
@@ -113,15 +146,22 @@ def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
 
 
 def shared_gpus(settings: EksSettings) -> Iterator[Finding]:
-    for _, where, pool in _pools(settings):
+    for name, where, pool in _pools(settings):
         if pool.sharing:
-            yield Finding(
-                "shared-gpu",
-                "note",
-                (*where, "sharing"),
-                f"up to {pool.sharing.time_slicing.replicas} jobs are on one GPU, and nothing keeps one from taking"
-                " all of its memory, or a fault of one from ending them all",
-            )
+            jobs = f"up to {settings.shares(name)} jobs are on one GPU"
+            yield Finding("shared-gpu", "note", (*where, "sharing"), f"{jobs}{_isolation(pool.sharing)}")
+
+
+def _isolation(sharing: Sharing) -> str:
+    """What keeps jobs on one GPU apart, and what does not."""
+    if sharing.mig:
+        return (
+            ", each with an instance of its own: memory and faults are kept apart; userData or the AMI must create the"
+            f" {sharing.mig.profile} instances before the kubelet starts, or whole GPUs are offered"
+        )
+    if sharing.mps:
+        return ", each with an equal part of its memory; a fault of one can end all, and NVIDIA calls MPS experimental"
+    return ", and nothing keeps one from taking all of its memory, or a fault of one from ending them all"
 
 
 def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:
@@ -170,6 +210,19 @@ def idle_reservations(settings: EksSettings) -> Iterator[Finding]:
                 (*where, "reservations"),
                 "are paid for and never used, since capacity does not name reserved; add it",
             )
+
+
+def unknown_reservations(settings: EksSettings) -> Iterator[Finding]:
+    for _, where, pool in _pools(settings):
+        for index, reservation in enumerate(pool.reservations):
+            if "reserved" in pool.capacity and reservation.holds is None:
+                yield Finding(
+                    "unknown-reservation",
+                    "note",
+                    (*where, "reservations", index),
+                    "what it holds is not known: capacity takes any instance type of the pool to be reserved, and the"
+                    " sandbox has no such reservation; write holds",
+                )
 
 
 def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
@@ -272,12 +325,14 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "endless-drain": endless_drain,
     "jobs-on-spot": jobs_on_spot,
     "small-disk": small_disks,
+    "fruitless-fast-pull": fruitless_fast_pulls,
     "several-shares": undivided_requests,
     "shared-gpu": shared_gpus,
     "untainted-gpus": untainted_gpus,
     "reachable-node-role": reachable_node_role,
     "role-of-others": roles_of_others,
     "idle-reservations": idle_reservations,
+    "unknown-reservation": unknown_reservations,
     "minimum-beyond-limits": minimum_beyond_limits,
     "paused-pool": paused_pools,
     "unknown-region": unknown_region,

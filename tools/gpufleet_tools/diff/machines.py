@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gpufleet.bare_metal.container_toolkit import JIT_CDI_SINCE, upstream
+from gpufleet.bare_metal.kubespray.driver.settings import MEMBERS, UPGRADE, left_by_hand, ways
 from gpufleet.bare_metal.kubespray.driver.steps import (
     Desired,
     Journal,
     Step,
     change_problems,
+    changed_variables,
     committed,
     next_step,
     removals,
@@ -34,11 +36,28 @@ def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]
 
 def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
     """Changes that kubespray cannot make to a cluster, one line each: `pulumi up` would end with them."""
-    return [
-        str(problem)
-        for old, new in _clusters(before, after)
-        for problem in change_problems(_grown(old), new)
-    ]  # fmt: skip
+    impossible = (
+        str(problem) for old, new in _clusters(before, after) for problem in change_problems(settled(old), new)
+    )
+    return [*_moves(before, after), *impossible]
+
+
+def _moves(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    """Yield a line for each cluster whose kubespray would run on another machine. Pulumi has one type of resource for
+    commands here and another for commands elsewhere, so it would delete the old one, which resets the cluster."""
+    old, new = ({each.name: each.urn for each in side if _resets(each)} for side in (before, after))
+    for name in old.keys() & new.keys():
+        if old[name] != new[name]:
+            yield (
+                f"runOn: another machine would run kubespray, and the journal of {name.removesuffix('-cluster')} is on"
+                " the old one; pulumi up refuses while protect is on, and resets the live cluster otherwise; restore"
+                " runOn"
+            )
+
+
+def _resets(each: EvaluatedResource) -> bool:
+    """Whether the deletion of a resource resets a cluster."""
+    return f"{_CLUSTER}$" in each.urn and str(each.inputs.get("delete")).endswith("/run reset")
 
 
 # -- kubespray --------------------------------------------------------------------------------------------------------
@@ -66,24 +85,14 @@ def _desired(stdin: Any) -> Any:
         return None
 
 
-def _grown(desired: Desired) -> Journal:
-    journal = settled(desired)
-    journal["settings"] = _settings(desired)
-    return journal
-
-
-def _settings(desired: Desired) -> str:
-    return json.dumps(desired["variables"], sort_keys=True)
-
-
 def _playbooks(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
     for old, new in _clusters(before, after):
-        journal, wanted = _grown(old), _settings(new)
+        journal = settled(old)
         if change_problems(journal, new):
             continue
-        while step := next_step(journal, new, wanted):
+        while step := next_step(journal, new):
             yield _said(step, journal, new)
-            journal = committed(journal, new, step, wanted)
+            journal = committed(journal, new, step)
         for step in removals(journal, new):
             yield _said(step, journal, new)
 
@@ -102,7 +111,23 @@ def _said(step: Step, journal: Journal, desired: Desired) -> str:
     if playbook == "remove-node.yml":
         lost = "without reaching it" if step["extra"].get("reset_nodes") is False else "drained and reset first"
         return f"{where}: {lost}"
+    if playbook == "recover-control-plane.yml":
+        return f"{where}: dead members are removed without reaching them; etcd restarts from a snapshot without quorum"
+    if playbook == "cluster.yml":
+        return f"{where}{_effects(step, changed_variables(journal, desired) or [], desired)}"
     return where
+
+
+def _effects(step: Step, changed: Sequence[str], desired: Desired) -> str:
+    """Return what a run of cluster.yml does beside installing: which variables it applies, and what restarts."""
+    values = {name: value for variables in desired["variables"].values() for name, value in variables.items()}
+    effects = [way.effect for way in ways(changed)]
+    if set(UPGRADE) <= set(step["extra"]) and MEMBERS.effect not in effects and "etcd_retries" in step["extra"]:
+        effects.append(MEMBERS.effect)
+    applied = f" to apply {listed(changed, 'and')}" if changed else ""
+    restarts = f": {'; '.join(effects)}; no node is drained" if effects else ""
+    by_hand = "".join(f"; {line}" for line in left_by_hand({name: values.get(name) for name in changed}))
+    return f"{applied}{restarts}{by_hand}"
 
 
 def _named(names: Sequence[str]) -> str:

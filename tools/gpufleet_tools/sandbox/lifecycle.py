@@ -15,6 +15,7 @@ from gpufleet_tools.plan.plan import Plan, revealed
 from gpufleet_tools.plan.stack import STAND_IN, Stack
 from gpufleet_tools.sandbox import arc_stand_in, helm_releases, job_driver, nodes, state
 from gpufleet_tools.sandbox.aws import observation, prices
+from gpufleet_tools.sandbox.aws.account import reservations_of
 from gpufleet_tools.sandbox.aws.cloud import cloud_of, running_build
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.build import karpenter as build
@@ -51,7 +52,7 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Out
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source))
     karpenter = build.find(source) if on_eks(stack) else None
     change = control_plane.up()
-    cloud = cloud_of(plan, control_plane, karpenter) if karpenter else None
+    cloud = cloud_of(plan, control_plane, karpenter, reservations_of(stack.settings)) if karpenter else None
     wanted = [*surroundings(stack, plan), *own_objects(plan), *job_driver.service_accounts(plan.releases())]
     wanted += job_driver.runner_jobs(plan.releases(), mix)
     if cloud:

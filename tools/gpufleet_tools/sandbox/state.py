@@ -63,6 +63,8 @@ class PoolState:
     """What they have in all, by resource."""
     limits: Mapping[str, Decimal]
     """The most that they may have."""
+    exhausted: str = ""
+    """Karpenter's reason why it has no instance type to provision; empty where it has, or has not looked."""
 
 
 @dataclass(frozen=True)

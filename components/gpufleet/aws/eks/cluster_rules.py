@@ -170,7 +170,7 @@ def _system_nodes(nodes: SystemNodes, kubernetes: str) -> Iterator[Problem]:
             message = f"{instance_type} cannot start {nodes.ami_type}; its architecture's types can; take one"
             yield Problem(("instance_types", index), "architecture", message)
     if not nodes.instance_types:
-        message = "no instance types; at least one is needed; name one, as 'm6i.large'"
+        message = "no instance types; at least one is required; name one, as 'm6i.large'"
         yield Problem(("instance_types",), "no-instance-types", message)
     release = nodes.release_version
     if release is not None and not release.startswith(f"{kubernetes}."):

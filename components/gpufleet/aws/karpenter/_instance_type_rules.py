@@ -29,7 +29,7 @@ from gpufleet.aws.karpenter.node_pool_fit import (
     shown,
     within_limits,
 )
-from gpufleet.nvidia.sharing import GPU, allocatable, sharing_problems
+from gpufleet.nvidia.sharing import GPU, Mig, TimeSlicing, allocatable, mig_instances, mig_profiles, sharing_problems
 from gpufleet.problem import Problem
 
 _AMD_FAMILIES = frozenset({"g4ad"})
@@ -49,7 +49,39 @@ def instance_type_problems(args: KarpenterNodePoolArgs, *, readable: bool) -> li
     if args.gpu_counts is None and (wrong := [*_nothing_matches(args, types), *_of_two_kinds(types)]):
         return [*named, *wrong]
     counts = gpu_counts(args, types)
-    return [*named, *_unbounded_gpus(args, counts), *_limits_for_nothing(args, types, counts)]
+    return [
+        *named,
+        *_partitions(args, types),
+        *_unbounded_gpus(args, counts),
+        *_limits_for_nothing(args, types, counts),
+    ]
+
+
+def _partitions(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Iterator[Problem]:
+    """Yield instance types whose GPUs cannot be partitioned so, and nodes that nobody partitions."""
+    if not isinstance(args.sharing, Mig):
+        return
+    profile, where = args.sharing.profile, ("sharing", "profile")
+    for each in types:
+        gpus = each.gpus
+        if gpus is None or mig_instances(gpus.name, gpus.memory, profile) == args.sharing.instances:
+            continue
+        has = ", ".join(mig_profiles(gpus.name, gpus.memory)) if gpus else ""
+        held = mig_instances(gpus.name, gpus.memory, profile)
+        if held:
+            message = f"{profile}: GPUs of {each.name} hold {held}, and others {args.sharing.instances}; allow one kind"
+        elif has:
+            message = f"{profile}: GPUs of {each.name} ({gpus.name}) do not have it; use one of {has}"
+        else:
+            message = f"{profile}: GPUs of {each.name} ({gpus.name}) have no MIG; exclude it, or share them otherwise"
+        yield Problem(where, "mig-profile", message)
+        return
+    if args.node_class.user_data is None and any(term.alias for term in args.node_class.ami_terms):
+        message = (
+            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in user data,"
+            " which runs before the kubelet, or use an AMI of yours that does"
+        )
+        yield Problem(("sharing",), "nobody-partitions", message)
 
 
 def _counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
@@ -62,8 +94,8 @@ def _counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _sharing(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     problems = sharing_problems(args.sharing)
     yield from problems
-    if not problems and args.sharing and args.sharing.rename_by_default:
-        message = f"renames {GPU}; Karpenter buys for that name alone; leave rename_by_default off"
+    if not problems and isinstance(args.sharing, TimeSlicing) and args.sharing.rename_by_default:
+        message = f"renames {GPU}; Karpenter provisions nodes for that name only; leave rename_by_default off"
         yield Problem(("sharing", "rename_by_default"), "sharing-renamed", message, {"gpu": GPU})
 
 
@@ -73,7 +105,8 @@ def _makers(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         amd = sorted(_AMD_FAMILIES.intersection(requirement.values))
         if amd and aliased:
             message = (
-                f"{', '.join(amd)} has AMD GPUs, and an alias gives every type with a GPU NVIDIA's image; only families"
+                f"{', '.join(amd)} has AMD GPUs, but an alias selects NVIDIA's image for all types with GPUs; only"
+                " families"
                 " with NVIDIA GPUs are allowed; remove it"
             )
             yield Problem(("requirements", index, "values"), "gpus-of-amd", message)
@@ -85,7 +118,7 @@ def _parts_of_gpus(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         for index, requirement in _named(args, key):
             if named := sorted(parts.intersection(requirement.values)):
                 message = (
-                    f"{', '.join(named)} has a part of a GPU, which Karpenter counts as none; whole GPUs are allowed;"
+                    f"{', '.join(named)} has a fraction of a GPU, which Karpenter counts as 0; whole GPUs are allowed;"
                     " remove it, and share whole GPUs instead"
                 )
                 yield Problem(("requirements", index, "values"), "part-of-a-gpu", message)
@@ -97,7 +130,7 @@ def _unknown_counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for _, requirement in _named(args, "karpenter.k8s.aws/instance-gpu-count"):
         unknown = [value for value in requirement.values if value not in {str(count) for count in args.gpu_counts}]
         if unknown:
-            message = f"{list(args.gpu_counts)}; requirements ask for {', '.join(unknown)} too; add them"
+            message = f"{list(args.gpu_counts)}; requirements also name {', '.join(unknown)}; add them"
             yield Problem(("gpu_counts",), "gpu-counts-incomplete", message)
 
 
@@ -109,7 +142,7 @@ def _not_offered(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
             if named and not any(offered(each, args.zones) for each in named):
                 facts = {"asked": value, "zones": ", ".join(args.zones), "elsewhere": _where(named, args)}
                 message = (
-                    "{zones}; {asked} is offered in none of them, but in {elsewhere}; have subnets there, or remove"
+                    "{zones}; {asked} is offered in none of them, only in {elsewhere}; add subnets there, or remove"
                     " {asked}".format(**facts)
                 )
                 yield Problem(("zones",), "not-offered-here", message, facts)
@@ -140,15 +173,15 @@ def _nothing_matches(args: KarpenterNodePoolArgs, types: Sequence[InstanceType])
     if elsewhere := matching(requirements(args)):
         facts = {"types": _some(elsewhere), "zones": ", ".join(args.zones), "elsewhere": _where(elsewhere, args)}
         message = (
-            "{zones}; none of the types that meet the requirements, such as {types}, is offered there, but in"
-            " {elsewhere}; have subnets there".format(**facts)
+            "{zones}; no type that meets the requirements, such as {types}, is offered there, only in {elsewhere}; add"
+            " subnets there".format(**facts)
         )
         yield Problem(("zones",), "nothing-offered-here", message, facts)
         return
     alternatives = Alternatives(found=[each for key in sorted(LABELS) for each in _alternatives(args, key)])
     message = (
-        f"no instance type meets all of them; {alternatives.said({})}; correct them, or give GPU counts where the"
-        " types are newer than the table"
+        f"no instance type meets all of them; {alternatives.text({})}; correct them, or give GPU counts if the types"
+        " are newer than the table"
     )
     yield Problem(("requirements",), "no-instance-type", message, {"alternatives": alternatives})
 
@@ -172,14 +205,14 @@ class Alternatives:
     found: Sequence[Alternative]
     """One change for each label that prevents a match."""
 
-    def said(self, names: Mapping[str, str]) -> str:
+    def text(self, names: Mapping[str, str]) -> str:
         """Return the changes as text; `names` replaces labels by other names."""
         texts = []
         for each in self.found:
             name = names.get(each.label, each.label)
             change = f"with {name} {', '.join(each.values)}" if each.values else f"without {name}"
-            texts.append(f"{each.types} would {change}")
-        return " or ".join(texts) or "nor would any if one of them were left out"
+            texts.append(f"{each.types} would match {change}")
+        return " or ".join(texts) or "omitting one of them does not help either"
 
 
 def _alternatives(args: KarpenterNodePoolArgs, key: str) -> Iterator[Alternative]:
@@ -231,10 +264,12 @@ def _unbounded_gpus(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Itera
     if not counts:
         return
     if args.termination_grace_period is None:
-        message = "is missing; a pool with GPUs needs one; set it to the longest job, as '6h'"
+        message = (
+            "is missing; a pool with GPUs requires it; set it to the duration of the longest job, for example '6h'"
+        )
         yield Problem(("termination_grace_period",), "grace-period-missing", message)
     if GPU not in args.limits:
-        message = f"no {GPU}; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
+        message = f"{GPU} is missing; a pool with GPUs requires it; set it to the maximum number of GPUs"
         yield Problem(("limits",), "gpu-limit-missing", message)
 
 
@@ -258,7 +293,7 @@ def _small_gpu_limit(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Iter
     smallest = allocatable(physical, args.sharing)
     if GPU in args.limits and quantity.parsed(args.limits[GPU]) < smallest:
         message = (
-            f"{args.limits[GPU]}; the smallest node offers {smallest} as shared, so none could start; at least"
+            f"{args.limits[GPU]}; the smallest node offers {smallest} as shared, so no node could start; use at least"
             f" {smallest}"
         )
         yield Problem(("limits", GPU), "gpu-limit-too-small", message, {"physical": physical})
@@ -273,7 +308,7 @@ def _small_limits(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) ->
         least = capacity(smallest, args.node_class)[name]
         if quantity.parsed(args.limits[name]) < least:
             message = (
-                f"{args.limits[name]}; the smallest type of the pool, {smallest.name}, has {shown(name, least)}, so"
-                " none could start; raise it at least to that"
+                f"{args.limits[name]}; the smallest type of the pool, {smallest.name}, has {shown(name, least)}, so no"
+                " node could start; raise it to at least that"
             )
             yield Problem(("limits", name), "limit-too-small", message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufleet.aws.karpenter.node_disk import root_volume, user_data
 from gpufleet.aws.karpenter.node_pool_args import (
     NODE_POOL_LABEL,
     AmiTerm,
@@ -49,16 +50,13 @@ def node_pool_spec(args: KarpenterNodePoolArgs) -> Manifest:
 def node_class_spec(args: KarpenterNodePoolArgs) -> Manifest:
     """Return the spec of the EC2NodeClass."""
     node_class = args.node_class
-    volume = {"volumeSize": node_class.root_volume_size, "volumeType": "gp3", "encrypted": True}
     return {
         "amiSelectorTerms": [ami_term(term) for term in node_class.ami_terms],
         "subnetSelectorTerms": [stated(tags=dict(term.tags), id=term.id) for term in node_class.subnet_terms],
         "securityGroupSelectorTerms": [
             stated(tags=dict(term.tags), id=term.id, name=term.name) for term in node_class.security_group_terms
         ],
-        "blockDeviceMappings": [
-            {"deviceName": root_device(node_class), "ebs": {**volume, "deleteOnTermination": True}}
-        ],
+        "blockDeviceMappings": [{"deviceName": root_device(node_class), "ebs": root_volume(node_class)}],
         "metadataOptions": {
             "httpEndpoint": "enabled",
             "httpProtocolIPv6": "disabled",
@@ -72,7 +70,7 @@ def node_class_spec(args: KarpenterNodePoolArgs) -> Manifest:
             instanceStorePolicy=node_class.instance_store_policy,
             capacityReservationSelectorTerms=[reservation(term) for term in node_class.capacity_reservation_terms],
             kubelet=_kubelet(node_class.kubelet),
-            userData=node_class.user_data,
+            userData=user_data(node_class),
             tags=dict(node_class.tags),
         ),
     }

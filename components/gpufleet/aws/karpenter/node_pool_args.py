@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pulumi
 
-from gpufleet.nvidia.sharing import TimeSlicing
+from gpufleet.nvidia.sharing import Sharing
 from gpufleet.taint import Taint
 
 NODE_POOL_API = "karpenter.sh/v1"
@@ -187,6 +187,20 @@ class SecurityGroupTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReservedInstances:
+    """Instances that a capacity reservation or capacity block holds."""
+
+    instance_type: str
+    """Instance type."""
+    zone: str
+    """Availability zone."""
+    instances: int
+    """Number of instances."""
+    block: bool = False
+    """Whether it is a capacity block for ML."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CapacityReservationTerm:
     """Capacity reservations and capacity blocks to use first.
 
@@ -202,6 +216,9 @@ class CapacityReservationTerm:
     match_criteria: Literal["open", "targeted"] | None = None
     """Matching of the reservations: `open` accepts any fitting instance, `targeted` only instances that name the
     reservation."""
+    holds: ReservedInstances | None = None
+    """Instances that the selected reservations hold together, to work out which types the pool may provision. Not
+    passed to the cluster. None if unknown: any type may be reserved then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +262,19 @@ class NodeClass:
     root_volume_size: str = "200Gi"
     """Size of the root volume, which holds images and the pods' files. Karpenter's own default, 20Gi, fits no runner
     that requests 100 GB."""
+    root_volume_iops: int | None = None
+    """IOPS of the root volume, 3,000 to 16,000; None for 3,000."""
+    root_volume_throughput: int | None = None
+    """Throughput of the root volume in MiB/s, 125 to 1,000; None for 125."""
+    root_volume_key: pulumi.Input[str] | None = None
+    """KMS key of the root volume, by ID, ARN or alias; None for the account's default key. Karpenter's controller must
+    be allowed to use it."""
+    image_snapshot: pulumi.Input[str] | None = None
+    """Snapshot with container images that nodes then need not pull. Only for Bottlerocket, which has a volume for
+    them."""
+    fast_image_pull: bool = False
+    """Whether nodes pull and unpack layers of images in parallel: nodeadm's gate `FastImagePull`, which AL2023 has
+    since v20250821. Give the root volume at least 600 MiB/s for it."""
     instance_store_policy: Literal["RAID0"] | None = None
     """`RAID0` stores the pods' files on the instance's local disks, if it has any."""
     metadata_hop_limit: int = 1
@@ -291,7 +321,7 @@ class KarpenterNodePoolArgs:
     """GPU counts of the pool's instance types, all that occur; None to read them from the table of instance types. Set
     it for types newer than the table. An empty list treats the pool as one without GPUs, whatever its requirements
     allow."""
-    sharing: TimeSlicing | None = None
+    sharing: Sharing | None = None
     """GPU sharing; None gives each GPU to one pod."""
     zones: Sequence[str] = ()
     """Zones of the pool's subnets, such as `eu-central-1a`, to check that they offer the instance types. Not passed to

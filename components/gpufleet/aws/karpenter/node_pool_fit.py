@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from gpufleet import quantity
-from gpufleet.aws.ec2.instance_types import InstanceType
-from gpufleet.aws.ec2.requirements import matching
+from gpufleet.aws.ec2.instance_types import ZONE, InstanceType
+from gpufleet.aws.ec2.requirements import intersected, matching
 from gpufleet.aws.karpenter.node_pool_args import ALIAS_FAMILIES, KarpenterNodePoolArgs, NodeClass, Requirement
-from gpufleet.nvidia.sharing import GPU, TimeSlicing, largest_request
+from gpufleet.nvidia.sharing import GPU, Sharing, largest_request
 from gpufleet.nvidia.sharing import allocatable as gpus_offered
 
 VM_MEMORY_OVERHEAD = 0.075
@@ -39,10 +39,32 @@ def requirements(args: KarpenterNodePoolArgs) -> list[Requirement]:
 
 def instance_types_of(args: KarpenterNodePoolArgs) -> list[InstanceType]:
     """Return the instance types that a pool may provision, by name. If it names zones, only types offered there."""
-    reserved = bool(args.node_class.capacity_reservation_terms)
-    found = matching(requirements(args), args.zones, reserved=reserved)
+    terms = args.node_class.capacity_reservation_terms
+    found = matching(requirements(args), args.zones, reserved=bool(terms))
+    if terms and all(term.holds for term in terms):
+        # What is reserved is known, so that the others are bought on demand or as spot, or not at all.
+        others = matching(requirements(args), args.zones)
+        found = [each for each in found if each in others or each.name in reserved_instances(args)]
     # AL2023 does not run on first-generation Graviton (pkg/providers/instancetype/compatibility/compatibility.go).
     return [each for each in found if not (each.family == "a1" and ami_family(args.node_class) == "AL2023")]
+
+
+def reserved_instances(args: KarpenterNodePoolArgs) -> dict[str, int]:
+    """Return the number of reserved instances in the pool's zones by instance type, as far as it is known."""
+    allowed = intersected(requirements(args)).get(ZONE)
+    found: dict[str, int] = {}
+    for term in args.node_class.capacity_reservation_terms:
+        holds = term.holds
+        if holds and (not args.zones or holds.zone in args.zones) and (allowed is None or allowed.has(holds.zone)):
+            found[holds.instance_type] = found.get(holds.instance_type, 0) + holds.instances
+    return found
+
+
+def only_reserved(args: KarpenterNodePoolArgs) -> bool:
+    """Return whether all that the pool provisions is reserved, and known."""
+    terms = args.node_class.capacity_reservation_terms
+    known = bool(terms) and all(term.holds for term in terms)
+    return known and not matching(requirements(args), args.zones)
 
 
 def gpu_counts(args: KarpenterNodePoolArgs, types: Sequence[InstanceType] | None = None) -> list[int]:
@@ -61,7 +83,7 @@ def ami_family(node_class: NodeClass) -> str:
     return node_class.ami_family or next((ALIAS_FAMILIES.get(alias, alias) for alias in aliases), "Custom")
 
 
-def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSlicing | None = None) -> Amounts:
+def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: Sharing | None = None) -> Amounts:
     """Return the capacity of a node of the type, by which Karpenter measures the pool's limits (`computeCapacity`)."""
     amounts = {
         "cpu": Decimal(instance_type.cpus),
@@ -74,7 +96,7 @@ def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSl
     return amounts
 
 
-def allocatable(instance_type: InstanceType, node_class: NodeClass, sharing: TimeSlicing | None = None) -> Amounts:
+def allocatable(instance_type: InstanceType, node_class: NodeClass, sharing: Sharing | None = None) -> Amounts:
     """Return what a node of the type offers to pods, including daemons: its capacity minus the reservations of
     Kubernetes and the system, and minus the eviction thresholds."""
     whole = capacity(instance_type, node_class, sharing)

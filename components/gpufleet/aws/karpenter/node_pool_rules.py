@@ -10,6 +10,7 @@ from typing import Any, get_args
 from gpufleet import quantity
 from gpufleet.aws.karpenter._instance_type_rules import instance_type_problems
 from gpufleet.aws.karpenter._node_pool_specs import ami_term, reservation, stated
+from gpufleet.aws.karpenter.node_disk import disk_problems
 from gpufleet.aws.karpenter.node_pool_args import (
     ALIAS_FAMILIES,
     BUDGET_DURATION,
@@ -34,6 +35,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Operator,
     Requirement,
 )
+from gpufleet.aws.karpenter.node_pool_fit import ami_family
 from gpufleet.problem import Path, Problem, under
 from gpufleet.taint import Taint, TaintEffect
 
@@ -75,6 +77,7 @@ def node_pool_problems(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         yield from of_pool(args)
     for of_node_class in (_images, _identity, _places, _reservations, _machine, _kubelet):
         yield from under(("node_class",), of_node_class(args.node_class))
+    yield from under(("node_class",), disk_problems(args.node_class, ami_family(args.node_class)))
     yield from instance_type_problems(args, readable=not any(_unreadable(args)))
 
 
@@ -90,7 +93,8 @@ def _names(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for where, name in ((("pool",), args.pool), (("node_class", "name"), args.node_class.name)):
         if not _OBJECT_NAME.fullmatch(name) or len(name) > 63:
             message = (
-                f"{name!r} is no name; 1 to 63 lower-case letters, digits and inner hyphens are allowed, since nodes"
+                f"{name!r} is not a valid name; 1 to 63 lower-case letters, digits and inner hyphens are allowed,"
+                " since nodes"
                 " carry it as a label; rename it"
             )
             yield Problem(where, "object-name", message)
@@ -114,16 +118,16 @@ def _restricted(key: str) -> str | None:
 
 def _label_key(key: str) -> Iterator[Problem]:
     if not _QUALIFIED_NAME.fullmatch(key) or len(key) > 316:
-        message = f"{key!r} is no label's key; [domain/]name of at most 316 characters is allowed; correct it"
+        message = f"{key!r} is not a valid label key; [domain/]name of at most 316 characters is allowed; correct it"
         yield Problem((), "label-key", message)
     elif reason := _restricted(key):
-        message = f"{key} is Karpenter's own; {reason}; remove it or choose one of those"
+        message = f"{key} is reserved by Karpenter; {reason}; remove it or choose one of those"
         yield Problem((), "label-of-karpenter", message)
 
 
 def _requirements(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     if len(args.requirements) > 100:
-        message = f"{len(args.requirements)}; at most 100 are allowed; join those of one key"
+        message = f"{len(args.requirements)}; at most 100 are allowed; merge requirements of the same key"
         yield Problem(("requirements",), "too-many-requirements", message)
     for index, requirement in enumerate(args.requirements):
         yield from under(("requirements", index), _requirement(requirement))
@@ -146,7 +150,7 @@ def _values(requirement: Requirement) -> Iterator[Problem]:
     """Yield problems of the number and type of an operator's values."""
     operator, values = requirement.operator, list(requirement.values)
     if operator in ("In", "NotIn") and not values:
-        message = f"{operator} without values; at least one is needed; name the values, or use Exists"
+        message = f"{operator} without values; at least one is required; name the values, or use Exists"
         yield Problem((), "values-missing", message)
     if operator in ("Exists", "DoesNotExist") and values:
         message = f"{operator} with values {', '.join(values)}; none are allowed; remove them, or use In or NotIn"
@@ -169,11 +173,12 @@ def _values(requirement: Requirement) -> Iterator[Problem]:
 
 def _label_value(value: object) -> Iterator[Problem]:
     if not isinstance(value, str):
-        message = f"{value!r} is no text; values of labels are text; write {str(value)!r}"
+        message = f"{value!r} is not text; label values are text; write {str(value)!r}"
         yield Problem((), "label-value-no-text", message)
     elif len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
         message = (
-            f"{value!r} is no label's value; at most 63 letters, digits, '-', '_' and '.' are allowed, the first and"
+            f"{value!r} is not a valid label value; at most 63 letters, digits, '-', '_' and '.' are allowed, the"
+            " first and"
             " last a letter or digit; correct it"
         )
         yield Problem((), "label-value", message)
@@ -195,7 +200,7 @@ def _taints(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 
 def _taint(taint: Taint) -> Iterator[Problem]:
     if not _QUALIFIED_NAME.fullmatch(taint.key):
-        message = f"{taint.key!r} is no key of a taint; [domain/]name is allowed; correct it"
+        message = f"{taint.key!r} is not a valid taint key; [domain/]name is allowed; correct it"
         yield Problem(("key",), "taint-key", message)
     if taint.effect not in get_args(TaintEffect):
         message = f"effect {taint.effect!r} of {taint.key!r}; {_one_of(TaintEffect)}; choose one"
@@ -213,19 +218,21 @@ def _limits(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _zones(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for index, zone in enumerate(args.zones):
         if not _ZONE.fullmatch(zone):
-            message = f"{zone!r} is no zone; a region and what tells its zones apart is allowed; as eu-central-1a"
+            message = (
+                f"{zone!r} is not a zone; a region with the letter of a zone is allowed, for example eu-central-1a"
+            )
             yield Problem(("zones", index), "zone", message)
 
 
 def _quantity(amount: object) -> Iterator[Problem]:
     if not isinstance(amount, str):
         message = (
-            f"{amount!r} is no text; quantities are text, since the API server turns numbers into text and every"
-            f" preview would show a change; write {str(amount)!r}"
+            f"{amount!r} is not text; quantities are text, because the API server converts numbers and every preview"
+            f" would show a change; write {str(amount)!r}"
         )
         yield Problem((), "quantity-no-text", message)
     elif not _QUANTITY.fullmatch(amount):
-        message = f"{amount!r} is no quantity; a number with or without a unit is allowed; write 80 or 128Gi"
+        message = f"{amount!r} is not a quantity; a number with or without a unit is allowed; write 80 or 128Gi"
         yield Problem((), "quantity", message)
 
 
@@ -283,7 +290,9 @@ def _images(node_class: NodeClass) -> Iterator[Problem]:
         message = f"{len(terms)}; 1 to {MOST_AMI_TERMS} are allowed; name an alias such as al2023@v20250501"
         yield Problem(where, "number-of-ami-terms", message)
     if aliases and len(terms) > 1:
-        message = f"alias {aliases[0]} beside {len(terms) - 1} other terms; an alias stands alone; keep one kind"
+        message = (
+            f"alias {aliases[0]} beside {len(terms) - 1} other terms; an alias must be the only term; keep one kind"
+        )
         yield Problem(where, "alias-beside-terms", message)
     for index, term in enumerate(terms):
         yield from under((*where, index), _ami_term(term))
@@ -293,7 +302,7 @@ def _images(node_class: NodeClass) -> Iterator[Problem]:
         message = f"{node_class.ami_family!r}; {_one_of(AmiFamily)}; choose one"
         yield Problem(("ami_family",), "ami-family", message)
     if terms and not aliases and node_class.ami_family is None:
-        message = "is missing; it is needed where no alias names it; set it, as 'AL2023'"
+        message = "is missing; it is required without an alias; set it, for example to 'AL2023'"
         yield Problem(("ami_family",), "ami-family-missing", message)
 
 
@@ -302,11 +311,11 @@ def _ami_term(term: AmiTerm) -> Iterator[Problem]:
     for alone in ("alias", "id"):
         if alone in given and len(given) > 1:
             others = ", ".join(sorted(given.keys() - {alone}))
-            message = f"{alone} with {others}; {alone} stands alone; remove {others}"
+            message = f"{alone} with {others}; {alone} must be the only key; remove {others}"
             yield Problem((), "ami-term-not-alone", message)
             break
     if not given.keys() & {"tags", "id", "name", "alias", "ssmParameter"}:
-        message = "a term without anything to select by; alias, id, name, tags or SSM parameter; name one"
+        message = "a term that selects nothing; alias, id, name, tags or SSM parameter is required; give one"
         yield Problem((), "ami-term-empty", message)
     yield from under(("tags",), _tags(term.tags))
     yield from under(("id",), _id(term.id, "ami"))
@@ -335,7 +344,7 @@ def _alias(where: Path, alias: str, ami_family: AmiFamily | None) -> Iterator[Pr
 
 
 def _identity(node_class: NodeClass) -> Iterator[Problem]:
-    allowed = "exactly one of them is allowed; give the role, or the profile where IAM is not reached"
+    allowed = "exactly one of them is allowed; give the role, or the instance profile if Karpenter cannot reach IAM"
     if node_class.role is None and node_class.instance_profile is None:
         yield Problem(("role",), "identity-missing", f"neither role nor instance profile; {allowed}")
     if node_class.role is not None and node_class.instance_profile is not None:
@@ -384,10 +393,10 @@ def _reservations(node_class: NodeClass) -> Iterator[Problem]:
 def _reservation(term: CapacityReservationTerm) -> Iterator[Problem]:
     given = reservation(term)
     if "id" in given and len(given) > 1:
-        message = f"id with {', '.join(sorted(given.keys() - {'id'}))}; id stands alone; remove the others"
+        message = f"id with {', '.join(sorted(given.keys() - {'id'}))}; id must be the only key; remove the others"
         yield Problem((), "reservation-not-alone", message)
     if not given.keys() & {"tags", "id", "instanceMatchCriteria"}:
-        message = "a term without anything to select by; id, tags or match criteria; name one"
+        message = "a term that selects nothing; id, tags or match criteria is required; give one"
         yield Problem((), "reservation-empty", message)
     if term.owner_id is not None and not re.fullmatch(r"[0-9]{12}", term.owner_id):
         message = f"owner {term.owner_id!r}; an account of 12 digits is allowed; write it as text"
@@ -404,14 +413,14 @@ def _machine(node_class: NodeClass) -> Iterator[Problem]:
         yield Problem(("root_volume_size",), "root-volume", message)
     fewest, most = HOP_LIMITS
     if not fewest <= node_class.metadata_hop_limit <= most:
-        message = f"{node_class.metadata_hop_limit}; {fewest} to {most} is allowed; 1 keeps pods out"
+        message = f"{node_class.metadata_hop_limit}; {fewest} to {most} is allowed; 1 blocks access from pods"
         yield Problem(("metadata_hop_limit",), "hop-limit", message)
     if node_class.instance_store_policy not in (None, "RAID0"):
         message = f"{node_class.instance_store_policy!r}; RAID0 is allowed; leave out any other"
         yield Problem(("instance_store_policy",), "instance-store-policy", message)
     for key in node_class.tags:
         if key in _KARPENTERS_OWN_TAGS or key.startswith("kubernetes.io/cluster") or not key:
-            message = f"{key!r} is Karpenter's own or empty; any other key is allowed; remove it"
+            message = f"{key!r} is reserved by Karpenter, or empty; any other key is allowed; remove it"
             yield Problem(("tags", key), "tag-of-karpenter", message)
 
 
@@ -462,7 +471,9 @@ def _thresholds(kubelet: Kubelet) -> Iterator[Problem]:
             message = f"{what} threshold of images {percent}; 0 to 100 is allowed; correct it"
             yield Problem((argument,), "image-threshold", message)
     if high is not None and low is not None and high <= low:
-        message = f"images are removed from {high} % down to {low} %; the first must be higher; swap them"
+        message = (
+            f"garbage collection of images starts at {high} % and stops at {low} %; the start must be higher; swap them"
+        )
         yield Problem(("image_gc_high_threshold_percent",), "image-thresholds-swapped", message)
 
 
@@ -476,7 +487,7 @@ def _tags(tags: Mapping[str, str]) -> Iterator[Problem]:
     if len(tags) > 20:
         yield Problem((), "too-many-tags", f"{len(tags)} tags; at most 20 are allowed; remove some")
     if any(not key or not value for key, value in tags.items()):
-        message = "an empty key or value among tags; both are needed; write '*' for any value"
+        message = "an empty key or value among tags; both are required; write '*' for any value"
         yield Problem((), "tag-empty", message)
 
 

@@ -24,7 +24,7 @@ def version_problems(kubernetes: str, karpenter: str) -> Iterator[Problem]:
     oldest = OLDEST_KARPENTER.get(kubernetes)
     if oldest is None:
         known = ", ".join(OLDEST_KARPENTER)
-        message = f"{kubernetes} is none of {known}, which Karpenter's releases are tested with; use one of them"
+        message = f"{kubernetes} is none of {known}, the versions that Karpenter is tested with; use one of them"
         yield Problem(where, "kubernetes-untested", message)
         return
     version = tuple(map(int, karpenter.split(".")[:2]))

@@ -56,6 +56,9 @@ class KubesprayNode:
     """Port of the SSH server."""
     user: str | None = None
     """SSH user on this machine; None for the login's."""
+    generation: int = 1
+    """Generation of the machine's installation. Increase it after the machine was reinstalled: the next run sets it up
+    again. A member of etcd or of the control plane is first removed as a lost one; increase it for one at a time."""
     site: str | None = None
     """Location of the machine; becomes its label `topology.kubernetes.io/region`."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -212,7 +215,9 @@ class KubesprayClusterArgs:
     upgrade_serial: str = "20%"
     """Number or percentage of workers upgraded at once."""
     lost: Sequence[str] = ()
-    """Names of removed nodes that are permanently unreachable. They are removed without drain or reset."""
+    """Names of removed nodes that are permanently unreachable. They are removed without drain or reset, members of etcd
+    and the control plane before anything else. Where those leave etcd without quorum, or the first of them is lost,
+    recover-control-plane.yml removes them."""
     protect: bool = True
     """Whether to prevent `pulumi destroy` from resetting the cluster. To destroy it, set this to False, run `pulumi
     up`, then destroy."""

@@ -14,14 +14,14 @@ from pulumi_command import local, remote
 
 from gpufleet import problem
 from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
-from gpufleet.bare_metal.kubespray.driver import converge, folder, install, payloads, playbook, steps
+from gpufleet.bare_metal.kubespray.driver import converge, folder, install, payloads, playbook, settings, steps
 from gpufleet.bare_metal.kubespray.driver.converge import FOLDER
 from gpufleet.bare_metal.kubespray.inventory import described, desired, server_url, ssh_host
 from gpufleet.bare_metal.kubespray.rules import cluster_problems
 from gpufleet.bare_metal.ssh import SshHost, connection, known_hosts, ssh_config
 from gpufleet.problem import refuse
 
-MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, steps, problem)
+MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, settings, steps, problem)
 """The driver and what it imports, sent to the machine that runs kubespray."""
 
 BOOTSTRAP = """\

@@ -128,7 +128,8 @@ def described(node: KubesprayNode) -> Node:
     labels = ({SITE_LABEL: node.site} if node.site else {}) | dict(node.labels)
     variables |= {"node_labels": labels} if labels else {}
     variables |= {"node_taints": [taint_text(taint) for taint in node.taints]} if node.taints else {}
-    return {"roles": [*node.roles], "variables": variables}
+    made: Node = {"roles": [*node.roles], "variables": variables}
+    return made | {"generation": node.generation} if node.generation != 1 else made
 
 
 def taint_text(taint: Taint) -> str:

@@ -53,7 +53,7 @@ SUPPORTED = {
 v2.28.1, v2.29.1, v2.30.0 and v2.31.0)."""
 
 FOSSILS = {
-    "nvidia_accelerator_enabled": "it installs a driver of 2018; give nvidia_runtime, with its packages on the nodes"
+    "nvidia_accelerator_enabled": "it installs a driver from 2018; use nvidia_runtime, with its packages on the nodes"
 }
 """Variables of kubespray that do harm, and what to do instead."""
 
@@ -122,10 +122,10 @@ def settled(wanted: Desired) -> Journal:
         "identity": "",
         "members": wanted["nodes"],
         "touched": {},
-        "settings": None,
         "secrets": None,
         "kubespray": wanted["kubespray"],
         "kubernetes": wanted["kubernetes"],
+        "variables": wanted["variables"],
         "immutable": immutable(wanted["variables"]),
     }
 
@@ -145,7 +145,7 @@ def _source(args: KubesprayClusterArgs) -> Iterator[Problem]:
         message = f"{source.version!r}; a tag such as v2.31.0 is allowed; name one"
         yield Problem((*where, "version"), "kubespray-version", message)
     if re.match(r"[a-z+]+://[^/]*@", source.url):
-        message = "has a user in it, who would be seen in the state; use git's own credential store there"
+        message = "contains a user name, which would be visible in the state; use git's credential store instead"
         yield Problem((*where, "url"), "user-in-url", message)
     if source.commit is not None and not re.fullmatch(COMMIT, source.commit):
         message = f"{source.commit!r}; 40 hexadecimal digits are allowed; give the whole commit"
@@ -172,7 +172,7 @@ def _node_names(args: KubesprayClusterArgs) -> Iterator[Problem]:
 def _lost(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for index, name in enumerate(args.lost):
         if name in {node.name for node in args.nodes}:
-            message = f"{name} is among the nodes; only what is removed can be lost; remove it from one of the two"
+            message = f"{name} is among the nodes; only removed nodes can be lost; remove it from one of the two"
             yield Problem(("lost", index), "lost-node-is-there", message)
 
 
@@ -190,7 +190,7 @@ def _labels(args: KubesprayClusterArgs) -> Iterator[Problem]:
 
 def _label(key: str, value: object) -> Iterator[Problem]:
     if not _LABEL.fullmatch(key):
-        message = f"{key!r} is no key of a label or taint; [domain/]name is allowed; correct it"
+        message = f"{key!r} is not a valid key of a label or taint; [domain/]name is allowed; correct it"
         yield Problem((), "label-key", message)
     if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
         message = f"{key}: {value!r}; at most 63 letters, digits, '-', '_' and '.' are allowed; correct it"
@@ -207,10 +207,12 @@ def _roles(args: KubesprayClusterArgs) -> Iterator[Problem]:
             yield Problem(("nodes", index, "roles"), "roles", message)
     count, where = Counter(str(role) for node in args.nodes for role in node.roles), ("nodes",)
     if not count[CONTROL_PLANE]:
-        message = f"none has the role {CONTROL_PLANE}; at least one is needed; give it to one"
+        message = f"no node has the role {CONTROL_PLANE}; at least one is required; give it to one"
         yield Problem(where, "no-control-plane", message)
     if not count[ETCD] and args.etcd_deployment != "kubeadm":
-        yield Problem(where, "no-etcd", f"none has the role {ETCD}; one, three or five are needed; give it to them")
+        yield Problem(
+            where, "no-etcd", f"no node has the role {ETCD}; one, three or five are required; give it to them"
+        )
     if count[ETCD] and count[ETCD] % 2 == 0:
         message = (
             f"{count[ETCD]} have the role {ETCD}; they tolerate no more failures than {count[ETCD] - 1}, and kubespray"
@@ -260,7 +262,7 @@ def _ways(args: KubesprayClusterArgs) -> Iterator[Problem]:
     by_ssh = [(index, node) for index, node in enumerate(args.nodes) if "ansible_connection" not in node.variables]
     if args.login is None:
         if by_ssh:
-            message = f"is missing, and {by_ssh[0][1].name} is reached by SSH; say who logs in"
+            message = f"is missing, and {by_ssh[0][1].name} is reached by SSH; set the login"
             yield Problem(("login",), "login-missing", message)
     else:
         for problem in ssh_problems([ssh_host(node) for _, node in by_ssh], args.login):
@@ -290,7 +292,7 @@ def _versions(args: KubesprayClusterArgs) -> Iterator[Problem]:
     window = SUPPORTED.get(numbers(tag)[:2]) if re.fullmatch(TAG, tag) else None
     if window and not window[0] <= numbers(version)[:2] <= window[1]:
         first, last = (".".join(str(part) for part in each) for each in window)
-        message = f"{version}; kubespray {tag} brings {first} to {last}; take one of those, or another kubespray"
+        message = f"{version}; kubespray {tag} brings {first} to {last}; use one of those, or another kubespray"
         yield Problem(where, "kubernetes-unsupported", message)
 
 
@@ -306,15 +308,15 @@ def _choices(args: KubesprayClusterArgs) -> Iterator[Problem]:
         if value not in allowed:
             yield Problem(path, "choice", f"{value!r}; {', '.join(allowed)} are allowed; choose one")
     if args.etcd_deployment == "docker" and args.container_manager != "docker":
-        message = "docker needs container_manager docker; take host"
+        message = "docker requires container_manager docker; use host"
         yield Problem(("etcd_deployment",), "etcd-without-docker", message)
     outside = {**args.variables.get("all", {}), **args.variables.get("k8s_cluster", {})}.get("kube_external_ca_mode")
     if outside and args.auto_renew_certificates:
         # kubespray refuses the two together (roles/validate_inventory/tasks/main.yml:209-212 at v2.31.0).
-        message = "is on, and kube_external_ca_mode has certificates issued elsewhere; switch it off"
+        message = "is enabled, but kube_external_ca_mode has certificates issued elsewhere; disable it"
         yield Problem(("auto_renew_certificates",), "certificates-from-elsewhere", message)
     if args.nvidia_runtime and args.container_manager != "containerd":
-        message = f"is containerd's, and container_manager is {args.container_manager}; take containerd"
+        message = f"requires containerd, but container_manager is {args.container_manager}; use containerd"
         facts = {"container_manager": args.container_manager}
         yield Problem(("nvidia_runtime",), "runtime-without-containerd", message, facts)
 
@@ -340,7 +342,7 @@ def _has_port(args: KubesprayClusterArgs) -> bool:
 def _variables(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for group, given in args.variables.items():
         if group not in VARIABLE_GROUPS:
-            message = f"is no group; {', '.join(VARIABLE_GROUPS)} are allowed; move them to one"
+            message = f"is not a group; {', '.join(VARIABLE_GROUPS)} are allowed; move them to one"
             yield Problem(("variables", group), "variable-group", message)
         yield from under(("variables", group), _variable_names(given, GROUP_ARGUMENTS))
     yield from under(("secret_variables",), _variable_names(args.secret_variables, HOST_ARGUMENTS))
@@ -353,11 +355,11 @@ def _variable_names(variables: Mapping[str, object], taken: Mapping[str, str]) -
     arguments = {**taken, **CLUSTER_ARGUMENTS}
     for variable in variables:
         if not _VARIABLE.fullmatch(variable):
-            message = "is no name of a variable; letters, digits and '_' are allowed; correct it"
+            message = "is not a valid variable name; letters, digits and '_' are allowed; correct it"
             yield Problem((variable,), "variable-name", message)
         elif variable in arguments:
             argument = arguments[variable]
-            message = f"the argument {argument} stands for it; give that; remove this"
+            message = f"the argument {argument} sets it; use that, and remove this"
             yield Problem((variable,), "variable-of-an-argument", message, {"argument": argument})
         elif variable in FOSSILS:
             yield Problem((variable,), "harmful-variable", FOSSILS[variable])
@@ -370,7 +372,7 @@ def _secrets_in_the_open(args: KubesprayClusterArgs) -> Iterator[Problem]:
     ]
     for where, open_ones, secret_ones in places:
         for variable in [each for each in secret_ones if each in open_ones]:
-            message = "is among the secret ones too; one of the two would win; remove one"
+            message = "is a secret variable too, and only one of the two would apply; remove one"
             yield Problem((*where, variable), "variable-twice", message)
 
 

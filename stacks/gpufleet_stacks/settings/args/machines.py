@@ -97,6 +97,7 @@ def node_args(name: str, node: NodeSettings, pool: NodePool, secret: Secret) -> 
         site=labels.pop(SITE_LABEL, None),
         labels=labels,
         taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
+        generation=node.generation,
         variables=node.variables,
         secret_variables={variable: secret(key) for variable, key in node.secret_variables.items()},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import pulumi
@@ -15,19 +16,29 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Disruption,
     DisruptionBudget,
     KarpenterNodePoolArgs,
+    Kubelet,
     NodeClass,
     Requirement,
+    ReservedInstances,
     SecurityGroupTerm,
     SubnetTerm,
 )
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
 from gpufleet.aws.karpenter.policies import Scope
-from gpufleet.nvidia.sharing import GPU
-from gpufleet.nvidia.sharing import TimeSlicing as SlicedGpu
+from gpufleet.nvidia.device_plugin import CONFIG_LABEL, MPS_LABEL
+from gpufleet.nvidia.sharing import GPU, Mig, Mps, TimeSlicing, allocatable, config_name, mig_instances
+from gpufleet.nvidia.sharing import Sharing as GpuSharing
 from gpufleet.problem import Path
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
-from gpufleet_stacks.settings.models.karpenter import Instances, KarpenterPool, PoolLimits, Sharing
+from gpufleet_stacks.settings.models.karpenter import (
+    Instances,
+    KarpenterPool,
+    KubeletSettings,
+    PoolLimits,
+    ReservedInstancesSettings,
+)
+from gpufleet_stacks.settings.models.taints import TaintSettings
 
 _AWS = "karpenter.k8s.aws"
 
@@ -37,22 +48,59 @@ def node_pool_args(
 ) -> KarpenterNodePoolArgs:
     """A pool of the cluster."""
     pool = cluster.node_pools[name]
-    sharing = time_slicing(pool.sharing)
+    args = _unshared(name, cluster, needs)
+    sharing = sharing_of(pool, args)
+    if sharing is None:
+        return args
+    return dataclasses.replace(args, sharing=sharing, limits=limits(pool.limits, sharing))
+
+
+def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> KarpenterNodePoolArgs:
+    """The pool with the labels by which NVIDIA's chart tells how its GPUs are shared. A pool that shares as the
+    plugin's default needs none."""
+    _, configs = plugin_sharings(cluster)
+    name = config_name(args.sharing)
+    chosen = {CONFIG_LABEL: name} if name in configs and args.pool in pools_with_gpus(cluster) else {}
+    served = {MPS_LABEL: "true"} if isinstance(args.sharing, Mps) else {}
+    return dataclasses.replace(args, labels={**args.labels, **chosen, **served})
+
+
+def _unshared(name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource]) -> KarpenterNodePoolArgs:
+    """A pool of the cluster whose GPUs are not shared."""
+    pool = cluster.node_pools[name]
     return KarpenterNodePoolArgs(
         pool=name,
         node_class=node_class(name, cluster),
         requirements=requirements(pool),
         labels=pool.labels,
-        taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
-        limits=limits(pool.limits, sharing),
+        taints=[taint_args(taint) for taint in pool.taints],
+        startup_taints=[taint_args(taint) for taint in pool.startup_taints],
+        limits=limits(pool.limits, None),
         weight=pool.weight,
         disruption=disruption(pool),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         gpu_counts=pool.instances.gpu_counts,
-        sharing=sharing,
         zones=() if pool.instances.gpu_counts is not None else pool.zones or zones(cluster),
         needs=needs,
+    )
+
+
+def taint_args(taint: TaintSettings) -> Taint:
+    """A taint, as components take it."""
+    return Taint(key=taint.key, value=taint.value or None, effect=taint.effect)
+
+
+def kubelet(settings: KubeletSettings) -> Kubelet:
+    """Settings of a kubelet, as components take them."""
+    return Kubelet(
+        max_pods=settings.max_pods,
+        pods_per_core=settings.pods_per_core,
+        kube_reserved=settings.kube_reserved,
+        system_reserved=settings.system_reserved,
+        eviction_hard=settings.eviction_hard,
+        image_gc_high_threshold_percent=settings.image_gc_high_threshold_percent,
+        image_gc_low_threshold_percent=settings.image_gc_low_threshold_percent,
     )
 
 
@@ -84,16 +132,35 @@ def zones(cluster: EksClusterSettings) -> tuple[str, ...]:
     return cluster.network.zones if cluster.network.kind == "own" else tuple(cluster.network.private_subnets)
 
 
-def time_slicing(sharing: Sharing | None) -> SlicedGpu | None:
-    """How GPUs are shared, as components take it."""
+def sharing_of(pool: KarpenterPool, args: KarpenterNodePoolArgs) -> GpuSharing | None:
+    """How a pool's GPUs are shared, as components take it. How many MIG instances a GPU has follows from the types that
+    `args`, the pool without sharing, allows: those of the first that has the profile."""
+    sharing = pool.sharing
     if sharing is None:
         return None
+    if sharing.mps:
+        return Mps(replicas=sharing.mps.replicas)
+    if sharing.mig:
+        profile = sharing.mig.profile
+        held = (
+            mig_instances(each.gpus.name, each.gpus.memory, profile) for each in instance_types_of(args) if each.gpus
+        )
+        return Mig(profile=profile, instances=next(filter(None, held), 1))
     sliced = sharing.time_slicing
-    return SlicedGpu(
+    assert sliced, "the model has one of the three"
+    return TimeSlicing(
         replicas=sliced.replicas,
         rename_by_default=sliced.rename_by_default,
         fail_requests_greater_than_one=sliced.fail_requests_greater_than_one,
     )
+
+
+def plugin_sharings(cluster: EksClusterSettings) -> tuple[GpuSharing | None, dict[str, GpuSharing | None]]:
+    """How the device plugin shares GPUs: as the first pool with GPUs does, and by name as pools do that differ. MIG is
+    always by name."""
+    sharings = [node_pool_args(name, cluster).sharing for name in pools_with_gpus(cluster)]
+    first = sharings[0] if sharings and not isinstance(sharings[0], Mig) else None
+    return first, {config_name(each): each for each in sharings if each != first}
 
 
 def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
@@ -120,6 +187,13 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
         instance_profile=pool.instance_profile,
         ami_family=pool.ami_family,
         root_volume_size=pool.root_volume,
+        root_volume_iops=pool.root_volume_iops,
+        root_volume_throughput=pool.root_volume_throughput,
+        root_volume_key=pool.root_volume_key,
+        image_snapshot=pool.image_snapshot,
+        fast_image_pull=pool.fast_image_pull,
+        kubelet=kubelet(pool.kubelet),
+        user_data=pool.user_data,
         instance_store_policy=pool.instance_store,
         metadata_hop_limit=pool.metadata_hop_limit,
         capacity_reservation_terms=[
@@ -128,10 +202,20 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
                 tags=reservation.tags,
                 owner_id=reservation.owner_id,
                 match_criteria=reservation.match_criteria,
+                holds=reserved_instances(reservation.holds),
             )
             for reservation in pool.reservations
         ],
         tags=cluster.tags | pool.tags,
+    )
+
+
+def reserved_instances(holds: ReservedInstancesSettings | None) -> ReservedInstances | None:
+    """What a reservation holds, as components take it."""
+    if holds is None:
+        return None
+    return ReservedInstances(
+        instance_type=holds.instance_type, zone=holds.zone, instances=holds.instances, block=holds.block
     )
 
 
@@ -180,9 +264,9 @@ def _of_instances(instances: Instances) -> Iterator[tuple[Path, Requirement]]:
         yield ("instances", "generationAbove"), requirement
 
 
-def limits(given: PoolLimits, sharing: SlicedGpu | None) -> dict[str, str]:
+def limits(given: PoolLimits, sharing: GpuSharing | None) -> dict[str, str]:
     """Most of each resource in all nodes. Karpenter counts GPUs as they are offered, shared or not."""
-    gpus = None if given.gpus is None else str(given.gpus * (sharing.replicas if sharing else 1))
+    gpus = None if given.gpus is None else str(allocatable(given.gpus, sharing))
     nodes = None if given.nodes is None else str(given.nodes)
     found = {"cpu": given.cpu, "memory": given.memory, GPU: gpus, "nodes": nodes}
     return {resource: limit for resource, limit in found.items() if limit is not None}

@@ -135,6 +135,9 @@ class NodeSettings(Model):
     """Address of this machine that its services listen on; if omitted, that of its default route."""
     access_address: Address | None = None
     """Address at which other nodes reach this machine; if omitted, `internalAddress`."""
+    generation: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 1
+    """Generation of the machine's installation. Increase it after the machine was reinstalled: the next `pulumi up`
+    sets it up again."""
     variables: dict[Filled, Any] = {}
     """Additional kubespray or Ansible variables for this machine. Variables that have a setting of their own are not
     allowed."""

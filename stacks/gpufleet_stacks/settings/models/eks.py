@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
 from gpufleet.nvidia.device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION, DeviceListStrategy
-from gpufleet.nvidia.sharing import GPU
+from gpufleet.nvidia.sharing import GPU, devices_of_a_gpu
 from gpufleet.problem import Path
 from gpufleet_stacks.settings.args.node_pools import gpus_of, node_pool_args
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
@@ -74,8 +74,7 @@ class EksSettings(Settings):
 
     def shares(self, pool: str) -> int:
         """Return the number of pods that may share one GPU of the pool."""
-        sharing = self.cluster.node_pools[pool].sharing
-        return sharing.time_slicing.replicas if sharing else 1
+        return devices_of_a_gpu(node_pool_args(pool, self.cluster).sharing)
 
     def gpu_resource(self, pool: str) -> str:
         """Return the resource name by which pods request a GPU of a pool, shared or not."""

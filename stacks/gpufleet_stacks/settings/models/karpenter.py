@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpufleet.aws.karpenter.node_disk import IOPS, THROUGHPUT
 from gpufleet.aws.karpenter.node_pool_args import (
     BUDGET_DURATION,
     BUDGET_NODES,
@@ -23,8 +24,8 @@ from gpufleet.aws.karpenter.node_pool_args import (
     Operator,
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
-from gpufleet.nvidia.sharing import FEWEST_REPLICAS
-from gpufleet_stacks.settings.models.aws_value_types import Account, ResourceId, Tags, Zone
+from gpufleet.nvidia.sharing import FEWEST_REPLICAS, MOST_MPS_REPLICAS
+from gpufleet_stacks.settings.models.aws_value_types import Account, InstanceType, ResourceId, Tags, Zone
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
     MOST,
@@ -107,29 +108,41 @@ class TimeSlicingSettings(Model):
     time than one."""
 
 
+class MpsSettings(Model):
+    """CUDA MPS: several pods run on one GPU at once, each with an equal part of its memory. A fault of one can end the
+    others. NVIDIA calls it experimental."""
+
+    replicas: Annotated[int, Field(strict=True, ge=FEWEST_REPLICAS, le=MOST_MPS_REPLICAS)]
+    """Number of pods that share one GPU."""
+
+
+class MigSettings(Model):
+    """Multi-Instance GPU: each GPU is divided in hardware into isolated instances of one profile. `userData` or an AMI
+    of yours must create the instances before the kubelet starts."""
+
+    profile: Annotated[str, Text(r"[1-7]g\.[0-9]+gb", 16, "a MIG profile such as 1g.10gb")]
+    """Profile of every instance; the GPU model decides how many a GPU holds."""
+
+
 class Sharing(Model):
-    """GPU sharing. It configures the device plugin, and the GPU counts that Karpenter plans with."""
+    """GPU sharing, in exactly one way. It configures the device plugin, and the GPU counts that Karpenter plans
+    with."""
 
-    time_slicing: TimeSlicingSettings
+    time_slicing: TimeSlicingSettings | None = None
     """Time-slicing: pods take turns on a GPU."""
+    mps: MpsSettings | None = None
+    """CUDA MPS: pods run on a GPU at once."""
+    mig: MigSettings | None = None
+    """Multi-Instance GPU: pods have parts of a GPU."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def is_supported(cls, value: Any) -> Any:
-        """Reject MPS and MIG with a message that gives the reason."""
-        if isinstance(value, dict):
-            for key, why in _UNSUPPORTED_SHARING.items():
-                if key in value:
-                    raise PydanticCustomError(
-                        "sharing", "{key} is not supported: {why}; use timeSlicing", {"key": key, "why": why}
-                    )
-        return value
-
-
-_UNSUPPORTED_SHARING = {
-    "mps": "its daemon is experimental, and runs only on nodes that were labelled for it beforehand",
-    "mig": "nodes that Karpenter provisions start unpartitioned, and it cannot plan with the partitions' names",
-}
+    @model_validator(mode="after")
+    def is_one_way(self) -> Sharing:
+        """Reject none and several."""
+        ways = [way for way in (self.time_slicing, self.mps, self.mig) if way]
+        if len(ways) != 1:
+            message = "has {count} ways to share; write exactly one of timeSlicing, mps and mig"
+            raise PydanticCustomError("sharing", message, {"count": len(ways) or "no"})
+        return self
 
 
 class PoolLimits(Model):
@@ -187,6 +200,20 @@ class Ami(Model):
     """SSM parameter that holds an AMI's ID."""
 
 
+class ReservedInstancesSettings(Model):
+    """Instances that a reservation holds. AWS knows them and this stack does not: `capacity`, `check` and the sandbox
+    take them from here, and nothing else uses them."""
+
+    instance_type: InstanceType
+    """Instance type."""
+    zone: Zone
+    """Availability zone."""
+    instances: Annotated[int, Field(strict=True, ge=1, le=MOST)]
+    """Number of instances."""
+    block: Switch = False
+    """Whether it is a capacity block for ML."""
+
+
 class Reservation(Model):
     """Capacity reservations and capacity blocks to use first; requires capacity `reserved`."""
 
@@ -199,6 +226,33 @@ class Reservation(Model):
     match_criteria: Literal["open", "targeted"] | None = None
     """Matching of the reservations: `open` accepts any fitting instance, `targeted` only instances that name the
     reservation."""
+    holds: ReservedInstancesSettings | None = None
+    """Instances that the reservations hold together. If omitted, the sandbox has no such reservation, and `capacity`
+    takes any instance type to be reserved."""
+
+
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+Iops = Annotated[int, Field(strict=True, ge=IOPS[0], le=IOPS[1])]
+Throughput = Annotated[int, Field(strict=True, ge=THROUGHPUT[0], le=THROUGHPUT[1])]
+
+
+class KubeletSettings(Model):
+    """Settings of the nodes' kubelet; omitted ones keep the kubelet's defaults."""
+
+    max_pods: Count | None = None
+    """Maximum number of pods on a node."""
+    pods_per_core: Count | None = None
+    """Maximum number of pods per core."""
+    kube_reserved: dict[Filled, str] = {}
+    """Resources reserved for Kubernetes: `cpu`, `memory`, `ephemeral-storage`, `pid`."""
+    system_reserved: dict[Filled, str] = {}
+    """Resources reserved for the operating system, by the same names."""
+    eviction_hard: dict[Filled, str] = {}
+    """Thresholds below which pods are evicted immediately: `{memory.available: 5%}`."""
+    image_gc_high_threshold_percent: Percent | None = None
+    """Disk usage in percent at which garbage collection of images starts."""
+    image_gc_low_threshold_percent: Percent | None = None
+    """Disk usage in percent at which garbage collection stops; lower than the other threshold."""
 
 
 class KarpenterPool(Model):
@@ -245,6 +299,24 @@ class KarpenterPool(Model):
     """Instance profile of the nodes, instead of a role. Required where IAM is unreachable."""
     root_volume: Size = "200Gi"
     """Size of the root volume, which holds images and the jobs' files. Karpenter's own default is 20Gi."""
+    root_volume_iops: Iops | None = None
+    """IOPS of the root volume; if omitted, 3000."""
+    root_volume_throughput: Throughput | None = None
+    """Throughput of the root volume in MiB/s; if omitted, 125."""
+    root_volume_key: Filled | None = None
+    """KMS key of the root volume, by ID, ARN or alias; if omitted, the account's default key. The key's policy must let
+    the role of Karpenter's controller use it."""
+    image_snapshot: ResourceId | None = None
+    """Snapshot of a Bottlerocket data volume with container images that nodes then need not pull."""
+    fast_image_pull: Switch = False
+    """Whether nodes pull and unpack layers of images in parallel. Requires AL2023 v20250821 or later; give the root
+    volume at least 600 MiB/s."""
+    user_data: Filled | None = None
+    """Additional user data: a shell script, a NodeConfig of nodeadm, or MIME parts; for Bottlerocket, TOML settings."""
+    kubelet: KubeletSettings = KubeletSettings()
+    """Settings of the kubelet."""
+    startup_taints: tuple[TaintSettings, ...] = ()
+    """Taints that another component removes once a node is ready; runners need not tolerate them."""
     instance_store: Literal["RAID0"] | None = None
     """`RAID0` stores the jobs' files on the instance's local disks, if it has any."""
     metadata_hop_limit: Annotated[int, Field(strict=True, ge=HOP_LIMITS[0], le=HOP_LIMITS[1])] = 1

@@ -66,12 +66,9 @@ def requests_fit_a_full_node(settings: BareMetalSettings) -> Iterator[Problem]:
 
 def _too_much(asked: str, share: Decimal, fitting: int, runner: Runner, show: Callable[[Decimal], str]) -> str:
     if fitting == 1:
-        return f"{asked} is more than a node has; ask for at most {show(share)}"
+        return f"{asked} is more than a node has; request at most {show(share)}"
     gpus = f"{runner.gpus} GPU{'s' * (runner.gpus > 1)}"
-    return (
-        f"{asked} is more than the share that goes with {gpus}: {fitting} such runners fill a node; "
-        f"ask for at most {show(share)}"
-    )
+    return f"{asked} exceeds the share of {gpus}: {fitting} such runners fill a node; request at most {show(share)}"
 
 
 def a_node_takes_the_runner(settings: BareMetalSettings) -> Iterator[Problem]:
@@ -91,12 +88,13 @@ def partitions_are_possible(settings: BareMetalSettings) -> Iterator[Problem]:
         partition = pool.accelerator.partition
         if partition.memory == "NPS4" and partition.compute != "CPX":
             where: Path = ("cluster", "nodePools", name, "accelerator", "partition", "memory")
-            message = f"NPS4 does not go with {partition.compute}; write compute: CPX, or memory: NPS1"
+            message = f"NPS4 is not compatible with {partition.compute}; write compute: CPX, or memory: NPS1"
             yield Problem(where, "memory-partition", message)
     partitions = {_devices_alike(pool) for pool in settings.cluster.pools_of("amd").values()}
     if len(partitions) > 1 and settings.device_plugin.resource_naming == "single":
         message = (
-            "'single' names devices of every size amd.com/gpu, and the pools are partitioned differently; write mixed"
+            "'single' gives partitions of every size the name amd.com/gpu, but the pools are partitioned differently;"
+            " write mixed"
         )
         yield Problem(("devicePlugin", "resourceNaming"), "partitions-of-one-name", message)
 
@@ -116,7 +114,7 @@ def addresses_and_nodes_are_unique(settings: BareMetalSettings) -> Iterator[Prob
                 message = f"{node.address} is already the address of {seen[node.address]}; correct one of them"
                 yield Problem((*where, "address"), "address-twice", message)
             if name in names:
-                message = f"a node of that name is already in the pool '{names[name]}'; a machine is in one pool only"
+                message = f"a node of that name is already in the pool '{names[name]}'; a machine belongs to one pool"
                 yield Problem(where, "node-twice", message)
             seen.setdefault(node.address, name)
             names.setdefault(name, pool_name)

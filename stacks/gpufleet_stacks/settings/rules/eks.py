@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
+from gpufleet.aws.ec2.requirements import matching
 from gpufleet.aws.eks.cluster_rules import cluster_problems
 from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.eks.network_rules import network_problems
-from gpufleet.aws.karpenter.node_pool_fit import fit, gpu_counts, paused, within_limits
+from gpufleet.aws.karpenter.node_pool_fit import fit, gpu_counts, paused, requirements, within_limits
 from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
 from gpufleet.aws.karpenter.versions import version_problems
-from gpufleet.nvidia.device_plugin import GPU_LABEL
-from gpufleet.nvidia.sharing import GPU, largest_request
+from gpufleet.nvidia.device_plugin import CONFIG_LABEL, GPU_LABEL, MPS_LABEL
+from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args
@@ -83,19 +84,19 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
     kind = instance_types().get(name)
     if kind is None:
         meant = near(name, instance_types())
-        another = f"did you mean '{meant}'?" if meant else "name another, as m6i.large"
+        another = f"did you mean '{meant}'?" if meant else "name another, for example m6i.large"
         yield Problem(where, "unknown-instance-type", f"the table of EC2's instance types has no {name}; {another}")
         return
     covered = any(zone.startswith(settings.cluster.region) for zone in zones_of(instance_types()["m5.large"]))
     if covered and not set(zones_of(kind)).intersection(zones(settings.cluster)):
         there = listed(zones(settings.cluster), "and")
-        message = f"{name} is offered in no zone of the network ({there}); take a type that is"
+        message = f"{name} is not offered in the zones of the network ({there}); choose another type"
         yield Problem(where, "not-offered-here", message)
     room, asked = system_node_room(settings) or {}, KARPENTER.requests
     if any(quantity.parse(amount) > room.get(resource, 0) for resource, amount in asked.items()):
         message = (
-            f"{name} has no room for a replica of Karpenter ({asked['cpu']} core, {asked['memory']}) beside the"
-            " DaemonSets of the addons; take a larger type, as m6i.large"
+            f"{name} has no room for a replica of Karpenter ({asked['cpu']} core, {asked['memory']}) and the"
+            " DaemonSets of the addons; use a larger type, for example m6i.large"
         )
         yield Problem(where, "no-room-for-karpenter", message)
 
@@ -103,7 +104,7 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
 def the_plugin_has_a_namespace_of_its_own(settings: EksSettings) -> Iterator[Problem]:
     """It goes with the stack."""
     if settings.nvidia_plugin.namespace == "default":
-        message = "default is in every cluster, and would be removed with the stack; use another"
+        message = "default exists in every cluster, and would be deleted with the stack; use another"
         yield Problem(("nvidiaPlugin", "namespace"), "namespace-of-kubernetes", message)
 
 
@@ -121,6 +122,30 @@ def zones_are_the_networks(settings: EksSettings) -> Iterator[Problem]:
                 yield Problem((*_POOLS, name, "zones", index), "zone-of-no-network", message)
 
 
+def reservations_are_of_the_pool(settings: EksSettings) -> Iterator[Problem]:
+    """Reserved instances are of a type and in a zone that the pool allows: Karpenter would never use others."""
+    cluster = settings.cluster
+    for name, pool in cluster.node_pools.items():
+        args = node_pool_args(name, cluster)
+        for index, reservation in enumerate(pool.reservations):
+            where: Path = (*_POOLS, name, "reservations", index, "holds")
+            if not (holds := reservation.holds):
+                continue
+            if holds.instance_type not in instance_types():
+                if args.gpu_counts is None:
+                    message = f"the table of EC2's instance types has no {holds.instance_type}; correct it"
+                    yield Problem((*where, "instanceType"), "unknown-instance-type", message)
+            elif not any(each.name == holds.instance_type for each in matching(requirements(args), reserved=True)):
+                message = f"the pool's instances exclude {holds.instance_type}; allow it, or remove the reservation"
+                yield Problem((*where, "instanceType"), "reserved-type-excluded", message)
+            if holds.zone not in (there := pool.zones or zones(cluster)):
+                message = (
+                    f"the pool has no nodes in {holds.zone}, but in {listed(there, 'and')}; add that zone, or remove"
+                    " the reservation"
+                )
+                yield Problem((*where, "zone"), "reserved-zone-excluded", message)
+
+
 def pools_are_possible(settings: EksSettings) -> Iterator[Problem]:
     """What Karpenter would refuse, or accept though no node came of it."""
     cluster = settings.cluster
@@ -128,14 +153,13 @@ def pools_are_possible(settings: EksSettings) -> Iterator[Problem]:
         yield from pool_places(name, cluster).placed(node_pool_problems(node_pool_args(name, cluster)))
 
 
-def gpus_are_shared_alike(settings: EksSettings) -> Iterator[Problem]:
-    """One device plugin has one configuration, so that all pools with GPUs share them alike."""
-    first, *others = pools_with_gpus(settings.cluster) or [""]
-    pools = settings.cluster.node_pools
-    for name in others:
-        if pools[name].sharing != pools[first].sharing:
-            message = f"differs from that of the pool '{first}', and one device plugin serves both; share GPUs alike"
-            yield Problem((*_POOLS, name, "sharing"), "sharing-differs", message)
+def labels_of_the_plugin_are_free(settings: EksSettings) -> Iterator[Problem]:
+    """The program sets the labels that say how GPUs are shared."""
+    for name, pool in settings.cluster.node_pools.items():
+        for key in (CONFIG_LABEL, MPS_LABEL):
+            if key in pool.labels:
+                message = f"{key} follows from sharing; remove it"
+                yield Problem((*_POOLS, name, "labels", key), "label-of-sharing", message)
 
 
 def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
@@ -144,8 +168,8 @@ def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
     for name in pools_with_gpus(settings.cluster):
         if settings.cluster.node_pools[name].labels.get(GPU_LABEL) != "true":
             message = (
-                f"the device plugin runs on nodes with the label {GPU_LABEL}, and no other has GPUs to ask for;"
-                f' add to them: {GPU_LABEL}: "true"'
+                f"the device plugin runs on nodes with the label {GPU_LABEL}, and only there do nodes offer GPUs;"
+                f' add: {GPU_LABEL}: "true"'
             )
             yield Problem((*_POOLS, name, "labels"), "plugin-label-missing", message)
 
@@ -157,7 +181,7 @@ def bottlerocket_has_a_plugin_of_its_own(settings: EksSettings) -> Iterator[Prob
         for index, ami in enumerate(pool.amis):
             if (ami.alias or "").startswith("bottlerocket") or pool.ami_family == "Bottlerocket":
                 message = (
-                    "Bottlerocket's images for GPUs have a device plugin of their own, beside the one that this stack"
+                    "Bottlerocket's images for GPUs contain a device plugin, in addition to the one that this stack"
                     " installs; use an alias of al2023"
                 )
                 yield Problem((*_POOLS, name, "amis", index), "two-device-plugins", message)
@@ -172,9 +196,11 @@ def _too_many_gpus(settings: EksSettings, pool: str, gpus: int) -> str | None:
     most = largest_request(max(gpu_counts(args)), args.sharing)
     if gpus <= most:
         return None
-    if args.sharing and args.sharing.fail_requests_greater_than_one:
-        return f"{gpus} is more than one: two shares can be of one GPU, and no more of its time; ask for 1"
-    return f"{gpus} is more than the largest node of the pool '{pool}' has; ask for at most {most}"
+    if isinstance(args.sharing, Mig):
+        return f"{gpus} is more than one: a job sees one MIG instance, however many it has; request 1"
+    if only_one_each(args.sharing):
+        return f"{gpus} is more than one share, but shares of the same GPU give no more GPU time; request 1"
+    return f"{gpus} is more than the largest node of the pool '{pool}' has; request at most {most}"
 
 
 def _short(
@@ -188,20 +214,21 @@ def _short(
     if settings.cluster.node_pools[pool].instances.gpu_counts is not None:
         return
     found = fit(asked, node_pool_args(pool, settings.cluster), daemon_requests(settings, pool), types)
-    larger = "or let the pool buy larger types"
+    larger = "or allow larger types in the pool"
     for short in found.shortages:
         in_bytes = short.resource in ("memory", "ephemeral-storage")
         most = quantity.gibibytes(short.room) if in_bytes else quantity.cores(short.room)
         yield (
             short.resource,
-            f"{asked.get(short.resource, '1')} is more than a node of the pool '{pool}' has room for: the largest that"
-            f" it buys, {short.largest}, has {most}; ask for at most that, {larger}",
+            f"{asked.get(short.resource, '1')} is more than a node of the pool '{pool}' has room for: its largest"
+            f" type, {short.largest}, has {most}; request at most that, {larger}",
         )
     if found.reason and not found.shortages:
         each = listed([f"{resource} {amount}" for resource, amount in asked.items()], "and")
         yield (
             "",
-            f"no node of the pool '{pool}' has room for {each} at once, though for each alone; ask for less, {larger}",
+            f"no node of the pool '{pool}' has room for {each} together, although each fits alone; request less,"
+            f" {larger}",
         )
 
 
@@ -231,7 +258,7 @@ def gpus_are_of_a_pool_with_gpus(settings: EksSettings) -> Iterator[Problem]:
         pool = settings.pool_name(runner)
         if runner.gpus and pool not in with_gpus:
             another = f", or choose a pool that has: {listed(with_gpus)}" if with_gpus else ""
-            message = f"the pool '{pool}' has no GPUs; ask for 0{another}"
+            message = f"the pool '{pool}' has no GPUs; request 0{another}"
             yield Problem(("runners", label, "gpus"), "pool-without-gpus", message)
         elif runner.gpus and (reason := _too_many_gpus(settings, pool, runner.gpus)):
             yield Problem(("runners", label, "gpus"), "too-many-gpus", reason)
@@ -257,8 +284,8 @@ def runners_fit_a_node(settings: EksSettings) -> Iterator[Problem]:
         if types is not None and not paused(args) and not any(within_limits(each, args) for each in types):
             labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
             message = (
-                f"no instance type that the pool '{pool}' buys within its limits has the labels {labels}; select others"
-                ", or let the pool buy such types"
+                f"no instance type of the pool '{pool}' within its limits has the labels {labels}; select others"
+                ", or allow such types in the pool"
             )
             yield Problem(("profiles", str(runner.profile), "nodeSelector"), "selects-no-type", message)
         for resource, why in _short(settings, pool, asked, types):
@@ -284,8 +311,9 @@ RULES: tuple[Rule, ...] = (
     system_nodes_hold_karpenter,
     the_plugin_has_a_namespace_of_its_own,
     zones_are_the_networks,
+    reservations_are_of_the_pool,
     pools_are_possible,
-    gpus_are_shared_alike,
+    labels_of_the_plugin_are_free,
     the_plugin_finds_its_nodes,
     bottlerocket_has_a_plugin_of_its_own,
 )

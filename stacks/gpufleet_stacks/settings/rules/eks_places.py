@@ -10,10 +10,12 @@ from gpufleet.aws.karpenter.node_pool_args import (
     CapacityReservationTerm,
     Disruption,
     DisruptionBudget,
+    Kubelet,
     NodeClass,
     Requirement,
+    ReservedInstances,
 )
-from gpufleet.nvidia.sharing import GPU, TimeSlicing
+from gpufleet.nvidia.sharing import GPU, Mig, Mps, TimeSlicing
 from gpufleet.problem import Path
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.args.node_pools import sources_of_requirements
@@ -63,7 +65,7 @@ CLUSTER = Places(
     },
     {
         "endpoint-cidr-too-wide": (
-            "CIDR {cidr!r} is wider than /{widest}, which is nearly everybody; name the networks of those who use the"
+            "CIDR {cidr!r} is wider than /{widest}, nearly the whole internet; name the networks of those who use the"
             " cluster, or write openToTheWorld: true"
         ).format_map,
     },
@@ -83,12 +85,20 @@ def pool_places(name: str, cluster: EksClusterSettings) -> Places:
     }
     for argument in ("labels", "taints", "limits", "weight", "disruption"):
         rows[(argument,)] = (*section, argument)
+    rows[("startup_taints",)] = (*section, "startupTaints")
     rows[("expire_after",)] = (*section, "expireAfter")
     rows[("termination_grace_period",)] = (*section, "terminationGracePeriod")
-    rows |= attributes(TimeSlicing, ("sharing",), (*section, "sharing", "timeSlicing"))
+    if pool.sharing and pool.sharing.mig:
+        rows |= attributes(Mig, ("sharing",), (*section, "sharing", "mig"), {"instances": "profile"})
+    elif pool.sharing and pool.sharing.mps:
+        rows |= attributes(Mps, ("sharing",), (*section, "sharing", "mps"))
+    else:
+        rows |= attributes(TimeSlicing, ("sharing",), (*section, "sharing", "timeSlicing"))
     rows |= attributes(Disruption, ("disruption",), (*section, "disruption"))
     for index in range(len(pool.taints)):
         rows |= attributes(Taint, ("taints", index), (*section, "taints", index))
+    for index in range(len(pool.startup_taints)):
+        rows |= attributes(Taint, ("startup_taints", index), (*section, "startupTaints", index))
     for index in range(len(pool.disruption.budgets)):
         where: Path = ("disruption", "budgets", index)
         rows |= attributes(DisruptionBudget, where, (*section, *where))
@@ -133,14 +143,16 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
         "instance_store_policy": "instanceStore",
         "capacity_reservation_terms": "reservations",
         # Subnets and security groups are found by the cluster's tag.
-        **dict.fromkeys(("subnet_terms", "security_group_terms", "kubelet", "user_data")),
+        **dict.fromkeys(("subnet_terms", "security_group_terms")),
     }
     rows = attributes(NodeClass, ("node_class",), section, names)
     for index in range(len(pool.amis)):
         rows |= attributes(AmiTerm, ("node_class", "ami_terms", index), (*section, "amis", index))
+    rows |= attributes(Kubelet, ("node_class", "kubelet"), (*section, "kubelet"))
     for index in range(len(pool.reservations)):
         where: Path = ("node_class", "capacity_reservation_terms", index)
         rows |= attributes(CapacityReservationTerm, where, (*section, "reservations", index))
+        rows |= attributes(ReservedInstances, (*where, "holds"), (*section, "reservations", index, "holds"))
     return rows | {("node_class", "tags", tag): ("cluster", "tags", tag) for tag in cluster.tags.keys() - pool.tags}
 
 
@@ -168,34 +180,39 @@ def _words(pool: KarpenterPool) -> dict[str, Words]:
     given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
     return {
         "no-instance-type": lambda facts: (
-            f"no instance type meets all of them; {facts['alternatives'].said(_LABELS)}; correct them, or write"
-            " gpuCounts where the types are newer than the table"
+            f"no instance type meets all of them; {facts['alternatives'].text(_LABELS)}; correct them, or write"
+            " gpuCounts if the types are newer than the table"
         ),
         "types-of-two-kinds": (
             "allows types with GPUs ({with_gpus}) and without ({without}); one kind in a pool is allowed; name"
             " categories or families"
         ).format_map,
         "not-offered-here": (
-            "{asked} is offered in none of {zones}, but in {elsewhere}; have subnets there, buy others, or write"
-            " gpuCounts if it has come since"
+            "{asked} is not offered in {zones}, only in {elsewhere}; add subnets there, choose others, or write"
+            " gpuCounts if AWS has added it since"
         ).format_map,
         "nothing-offered-here": (
-            "none of the types that meet the requirements, such as {types}, is offered in {zones}, but in {elsewhere};"
-            " have subnets there, or write gpuCounts if they have come since"
+            "none of the types that meet the requirements, such as {types}, is offered in {zones}, only in"
+            " {elsewhere}; add subnets there, or write gpuCounts if AWS has added them since"
         ).format_map,
-        "sharing-renamed": "Karpenter buys nodes for {gpu} alone, and knows no {gpu}.shared; write false".format_map,
+        "sharing-renamed": "Karpenter provisions nodes for {gpu} only, not for {gpu}.shared; write false".format_map,
         "gpu-limit-missing": (
-            "no gpus; a pool with GPUs needs that limit; set it to the most GPUs to pay for"
+            "gpus is missing; a pool with GPUs requires it; set it to the maximum number of GPUs"
         ).format_map,
         # Karpenter counts GPUs as they are shared, the setting counts physical ones.
         "gpu-limit-too-small": lambda facts: (
-            f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so none could start; at least"
+            f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so no node could start; use at least"
             f" {facts['physical']}"
         ),
         "limits-admit-nothing": lambda facts: (
             f"{given}; each admits some type of the pool, together they admit none; raise one of them"
         ),
+        "nobody-partitions": (
+            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in userData,"
+            " which runs before the kubelet, or use an AMI of yours that does"
+        ).format_map,
         "identity-twice": (
-            "beside a role; a node has one of them; remove the role, or this where Karpenter reaches IAM"
+            "is set beside role; only one is allowed; remove instanceProfile, or remove role if Karpenter cannot reach"
+            " IAM"
         ).format_map,
     }

@@ -23,7 +23,7 @@ _POOLS: Path = ("cluster", "nodePools")
 _SSH: Path = ("cluster", "ssh")
 _RUN_ON: Path = (*_KUBESPRAY, "runOn")
 
-_MISSING_WAY: Words = "has neither a key nor an agent; leave agentSocket out, or name one".format_map
+_MISSING_WAY: Words = "has neither a key nor an agent; remove agentSocket, or name one".format_map
 
 
 def kubespray_places(cluster: BareMetalCluster) -> Places:
@@ -106,16 +106,15 @@ _RENAMED = {"login": "ssh", "nvidia_runtime": "nvidiaContainerToolkit"}
 
 _KUBESPRAY_WORDS: dict[str, Words] = {
     "login-ways": _MISSING_WAY,
-    "etcd-without-docker": "docker needs containerManager docker; take host".format_map,
+    "etcd-without-docker": "docker requires containerManager docker; use host".format_map,
     "runtime-without-containerd": (
-        "is containerd's, and containerManager is {container_manager}; take containerd"
+        "requires containerd, but containerManager is {container_manager}; use containerd"
     ).format_map,
     "variable-of-an-argument": lambda facts: (
-        f"the setting {_RENAMED.get(facts['argument'], to_camel(facts['argument']))} stands for it; give that; remove"
-        " this"
+        f"the setting {_RENAMED.get(facts['argument'], to_camel(facts['argument']))} sets it; use that, and remove this"
     ),
     "harmful-variable": (
-        "it installs a driver of 2018; declare cluster.nvidiaContainerToolkit instead, and remove this"
+        "it installs a driver from 2018; declare cluster.nvidiaContainerToolkit instead, and remove this"
     ).format_map,
     "unrouted-pods": (
         "none, across {sites}: pods reach each other only if the network between routes their addresses; take vxlan"
@@ -143,7 +142,7 @@ def toolkit_places(cluster: BareMetalCluster) -> Places:
     rows = attributes(NvidiaContainerToolkitArgs, (), _TOOLKIT, names)
     words: dict[str, Words] = {
         "key-sum-missing": (
-            "has to be given where keyUrl is not https://, or anyone on the way gives the key"
+            "is required unless keyUrl is https://, because others on the network could replace the key"
         ).format_map,
     }
     return Places({**ssh.rows, **rows}, {**ssh.words, **words})

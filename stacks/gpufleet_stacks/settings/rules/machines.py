@@ -24,19 +24,19 @@ def sections_go_together(settings: BareMetalSettings) -> Iterator[Problem]:
     cluster = settings.cluster
     kind = cluster.kubeconfig.kind
     if kind == "kubespray" and cluster.kubespray is None:
-        message = "is missing, and the kubeconfig is that of its cluster; write: kubespray: {}"
+        message = "is missing, but the kubeconfig is kubespray's; add: kubespray: {}"
         yield Problem(("cluster", "kubespray"), "kubespray-missing", message)
     if kind != "kubespray" and cluster.kubespray is not None:
-        message = f"{kind} is for a cluster that exists; write kind: kubespray, or remove the section 'kubespray'"
+        message = f"{kind} is for an existing cluster; write kind: kubespray, or remove the section 'kubespray'"
         yield Problem(("cluster", "kubeconfig", "kind"), "kubeconfig-of-another-cluster", message)
     if cluster.makes_use_of_ssh and cluster.ssh is None:
         what = "kubespray" if cluster.kubespray else "nvidiaContainerToolkit"
-        message = f"is missing, and '{what}' logs in to the machines; say as whom: ssh: {{user: NAME}}"
+        message = f"is missing, but '{what}' logs in to the machines; set the user: ssh: {{user: NAME}}"
         yield Problem(("cluster", "ssh"), "ssh-missing", message)
     if SSH_KEY in settings.secret_keys():
         for name, project in settings.projects.items():
             if name == "ssh" and isinstance(project.credentials, GithubAppCredentials):
-                message = f"its secret would be '{SSH_KEY}', which is that of the machines; rename it"
+                message = f"its secret would be '{SSH_KEY}', the key of the machines' SSH login; rename it"
                 yield Problem(("projects", name), "secret-of-the-machines", message)
     of_projects = Settings.secret_keys(settings)
     for key, setting in secret_variables(cluster):

@@ -73,7 +73,7 @@ def _volumes_are_free(profile: Profile, where: Path) -> Iterator[Problem]:
     for key, volume in profile.volumes.items():
         place: Path = (*where, "volumes", key)
         if key in OWN_VOLUMES:
-            message = f"the runner's pod has a volume '{key}' of its own; use another name"
+            message = f"the runner's pod already has a volume '{key}'; use another name"
             yield Problem(place, "volume-name", message)
         if volume.mount_path is not None:
             if volume.mount_path.rstrip("/") in places:

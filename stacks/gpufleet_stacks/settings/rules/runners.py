@@ -92,9 +92,9 @@ def pool_is_chosen(settings: Settings) -> Iterator[Problem]:
         if runner.profile is not None and runner.profile not in settings.profiles:
             continue
         if len(pools) > 1 and settings.profile(runner).pool is None:
-            where = f"profile '{runner.profile}'" if runner.profile else "a profile, and name that here"
-            there = listed(sorted(pools), "and")
-            message = f"no node pool is chosen among {there}; write one as 'pool' in {where}"
+            where = f"profile '{runner.profile}'" if runner.profile else "a profile, and set that profile here"
+            there = listed(sorted(pools))
+            message = f"no node pool is chosen; set 'pool' to {there} in {where}"
             yield Problem(("runners", label, "profile"), "no-pool-chosen", message)
 
 
@@ -118,7 +118,7 @@ def taints_are_tolerated(settings: Settings) -> Iterator[Problem]:
                 )
                 message = (
                     f"nothing tolerates the pool's taint {taint}; "
-                    f"add to {'it' if runner.profile else 'a profile, and name that here'}: {toleration}"
+                    f"add to {'it' if runner.profile else 'a profile, and set that profile here'}: {toleration}"
                 )
                 yield Problem(where, "taint-not-tolerated", message)
 
@@ -138,7 +138,7 @@ def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
             message = f"{namespace} is already the namespace of {seen[namespace]}; use another"
             yield Problem(where, "namespace-shared", message)
         elif namespace.startswith("kube-") and where[0] != "devicePlugin":
-            message = f"{namespace} is Kubernetes' own, as all names with kube- are; use another"
+            message = f"{namespace} is reserved by Kubernetes, as are all names with kube-; use another"
             yield Problem(where, "namespace-of-kubernetes", message)
         seen.setdefault(namespace, owner)
 

@@ -115,7 +115,7 @@ def test_the_same_is_registered_when_outputs_are_known(args: dict[str, Any]) -> 
 
 
 def test_names_are_resolved_in_it() -> None:
-    """Both are needed for the private name of the API server and of endpoints."""
+    """Both are required for the private name of the API server and of endpoints."""
     vpc = the(network()[1], "Vpc").inputs
     assert (vpc["enableDnsSupport"], vpc["enableDnsHostnames"]) == (True, True)
 

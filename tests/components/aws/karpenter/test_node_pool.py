@@ -27,11 +27,11 @@ from gpufleet.aws import (
 from gpufleet.aws.karpenter._node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec
 from gpufleet.aws.karpenter.node_pool_args import INSTANCE_LABELS
 from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
-from gpufleet.nvidia import TimeSlicing
+from gpufleet.nvidia import Mig, TimeSlicing
 from gpufleet.nvidia.sharing import GPU as GPU_RESOURCE
 from gpufleet_tools.plan.plan import Plan, Resource
 from tests.karpenter_module import karpenter_file
-from tests.node_pools import CPU, CRD_REFUSES, GPU, VALID, WE_REFUSE, changed, gpu, node_class
+from tests.node_pools import CPU, CRD_REFUSES, GPU, VALID, WE_REFUSE, changed, gpu, isin, node_class
 from tests.recording import on_cluster, recorded, stays_for, the
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden" / "document-004.pools.yaml"
@@ -287,9 +287,47 @@ def test_one_overlay_for_each_count_and_none_overlaps(counts: list[int], replica
 
 
 @pytest.mark.parametrize("other", [{"mig": "single"}, {"mps": {"replicas": 10}}])
-def test_mig_and_mps_are_refused_in_so_many_words(other: Any) -> None:
+def test_what_is_no_way_to_share_is_refused(other: Any) -> None:
     (problem,) = problems_of(gpu(sharing=other))
-    assert "MPS is not supported, nor MIG" in problem
+    assert "is not TimeSlicing, Mps or Mig" in problem
+
+
+def test_an_overlay_counts_mig_instances() -> None:
+    args = gpu(gpu_counts=[8], sharing=Mig(profile="1g.10gb", instances=7))
+    assert node_overlay_specs(args)[8]["capacity"] == {GPU_RESOURCE: "56"}
+
+
+P5 = [isin("karpenter.k8s.aws/instance-family", "p5"), isin("karpenter.k8s.aws/instance-size", "48xlarge")]
+PARTITIONING = {
+    "node_class": dataclasses.replace(GPU.node_class, user_data="#!/bin/sh\n"),
+    "limits": {GPU_RESOURCE: "56"},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"sharing": Mig(profile="1g.10gb", instances=7)}, "(T4) have no MIG"),
+        (
+            {"requirements": P5, "sharing": Mig(profile="1g.5gb", instances=7)},
+            "1g.5gb: GPUs of p5.48xlarge (H100) do not have it; use one of 1g.10gb, 1g.20gb",
+        ),
+        (
+            {"requirements": P5, "sharing": Mig(profile="1g.10gb", instances=4)},
+            "GPUs of p5.48xlarge hold 7, and others 4",
+        ),
+    ],
+)
+def test_gpus_are_partitioned_as_they_can_be(fields: dict[str, Any], problem: str) -> None:
+    found = problems_of(gpu(**PARTITIONING | fields))
+    assert any(problem in each for each in found), found
+
+
+def test_somebody_has_to_partition_gpus() -> None:
+    args = gpu(requirements=P5, sharing=Mig(profile="1g.10gb", instances=7), **PARTITIONING)
+    assert problems_of(args) == []
+    (problem,) = problems_of(dataclasses.replace(args, node_class=GPU.node_class))
+    assert "start unpartitioned" in problem
 
 
 def test_whole_gpus_need_a_smaller_limit() -> None:
@@ -350,7 +388,8 @@ def test_labels_are_those_that_the_crd_lists() -> None:
 
 def test_every_part_of_a_node_class_is_told() -> None:
     """A field that no function reads would be refused to nobody and told to nobody."""
-    full = VALID["every field of the node class"].node_class
+    snapshot = VALID["Bottlerocket"].node_class.image_snapshot
+    full = dataclasses.replace(VALID["every field of the node class"].node_class, image_snapshot=snapshot)
     plain = node_class("default")
     for field in dataclasses.fields(NodeClass):
         if field.name not in ("name", "ami_terms", "subnet_terms", "security_group_terms", "role"):

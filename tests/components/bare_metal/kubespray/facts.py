@@ -82,4 +82,45 @@ CERTIFICATES = (
 )
 """Certificates are renewed by a timer on request, and never where they are issued elsewhere."""
 
-FACTS = (*DRAIN, *VOLUMES, *AFTER_REMOVAL, *DOCKER, *IMMUTABLES, *CERTIFICATES)
+_CONTROL_PLANE = "roles/kubernetes/control-plane/tasks/main.yml"
+_UPGRADE = "roles/kubernetes/control-plane/tasks/kubeadm-upgrade.yml"
+_SETUP = "roles/kubernetes/control-plane/tasks/kubeadm-setup.yml"
+_KUBEADM = "roles/kubernetes/kubeadm/tasks/main.yml"
+
+APPLIED = (
+    Fact("roles/kubernetes/control-plane/defaults/main/main.yml", 3, "upgrade_cluster_setup: false"),
+    Fact(_SETUP, 259, "- name: Kubeadm | upgrade kubernetes cluster to {{ kube_version }}"),
+    Fact(_SETUP, 262, "- upgrade_cluster_setup"),
+    Fact(_SETUP, 263, "- kubeadm_already_run.stat.exists"),
+    Fact(_UPGRADE, 36, "- name: Update kube-proxy configmap after upgrade"),
+    Fact(_UPGRADE, 46, "- name: Rewrite kubeadm managed etcd static pod manifests with updated configmap"),
+    Fact(_UPGRADE, 52, "- name: Rewrite kubernetes control plane static pod manifests with updated configmap"),
+    Fact(_CONTROL_PLANE, 46, "- name: Create kube-scheduler config"),
+    Fact(_CONTROL_PLANE, 149, "- name: Renew K8S control plane certificates monthly 2/2"),
+    Fact(_KUBEADM, 191, "- name: Restart all kube-proxy pods to ensure that they load the new configmap"),
+    Fact(_KUBEADM, 200, "- original_configmap_resource_version.stdout != new_configmap_resource_version.stdout"),
+)
+"""What rewrites settings of kube-proxy and of the control plane in a cluster that lives, and only when told to."""
+
+DEAD = (
+    Fact(
+        "roles/validate_inventory/tasks/main.yml",
+        60,
+        "that: groups.get('etcd', groups.kube_control_plane) | length is not divisibleby 2",
+    ),
+    Fact("roles/validate_inventory/tasks/main.yml", 63, "- not ignore_assert_errors"),
+    Fact(_PRE_REMOVE, 8, "delegate_to: \"{{ groups['kube_control_plane'] | first }}\""),
+    Fact("roles/remove-node/remove-etcd-node/tasks/main.yml", 9, "delegate_to: \"{{ groups['etcd'] | first }}\""),
+    Fact("playbooks/recover_control_plane.yml", 6, "hosts: etcd[0]"),
+    Fact("playbooks/recover_control_plane.yml", 14, "hosts: kube_control_plane[0]"),
+    Fact(
+        "roles/recover_control_plane/etcd/tasks/main.yml",
+        94,
+        "- hostvars[item[0]]['etcd_member_name'] == item[1].replace(' ', '').split(',')[2]",
+    ),
+    Fact("roles/network_facts/tasks/main.yaml", 26, "cacheable: true"),
+    Fact("docs/operations/nodes.md", 116, "`kubectl  edit cm -n kube-public cluster-info`"),
+)
+"""Survivors remove a dead member; an even number of members has to be let pass."""
+
+FACTS = (*DRAIN, *VOLUMES, *AFTER_REMOVAL, *DOCKER, *IMMUTABLES, *CERTIFICATES, *APPLIED, *DEAD)

@@ -74,7 +74,7 @@ class Runner:
         return process
 
     def ended(self, process: subprocess.Popen[str]) -> Outcome:
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=600)
         return Outcome(process.returncode, out, err)
 
     def install(self) -> Outcome:

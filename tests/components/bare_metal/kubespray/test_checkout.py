@@ -7,13 +7,21 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jinja2
+import jinja2.meta
 import pytest
 
 from gpufleet.bare_metal.kubespray.args import Calico, KubesprayClusterArgs, Mirrors, NvidiaRuntime
 from gpufleet.bare_metal.kubespray.driver import playbook as kubespray_playbook
-from gpufleet.bare_metal.kubespray.driver.steps import hosts
+from gpufleet.bare_metal.kubespray.driver.settings import WAYS, extra
+from gpufleet.bare_metal.kubespray.driver.steps import Node, hosts, next_step
 from gpufleet.bare_metal.kubespray.inventory import desired
+from gpufleet.bare_metal.kubespray.rules import settled
 from tests.bare_metal import DOCUMENT_000, changed
 from tests.components.bare_metal.kubespray.facts import FACTS, Fact
 
@@ -22,8 +30,28 @@ LACKS = [name for name in ("KUBESPRAY_CHECKOUT", "KUBESPRAY_VENV") if name not i
 with_kubespray = pytest.mark.skipif(bool(LACKS), reason=f"no kubespray here: {', '.join(LACKS)} not set")
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
+UPGRADED = "Kubeadm | upgrade kubernetes cluster to {{ kube_version }}"
+"""Task that includes what rewrites kubeadm's files."""
+
+NOT_SETTINGS = {
+    # Refused while the cluster lives, or a change of the version.
+    *("cluster_name", "kube_network_plugin", "kube_network_node_prefix", "kube_network_node_prefix_ipv6"),
+    *("kube_pods_subnets", "kube_service_subnets", "kube_version", "dns_domain"),
+    # kubespray installs CoreDNS by itself.
+    *("coredns_image_repo", "coredns_image_tag"),
+    # Worked out by kubespray, or by the template.
+    *("apiserver_sans", "feature_gates", "kube_override_hostname", "kubeadm_config_api_fqdn", "main_ip"),
+    "kubeadm_init_phases_skip",
+    # Of certificates that are issued later, and of where files lie.
+    *("kube_asymmetric_encryption_algorithm", "kube_ca_cert_validity_period", "kube_cert_validity_period"),
+    *("kube_cert_dir", "kube_config_dir", "kube_etcd_cacert_file", "kube_etcd_cert_file", "kube_etcd_key_file"),
+    "kube_token_dir",
+}
+"""Variables of kubeadm's configuration that are no settings of a cluster that lives."""
+
 PLAYBOOKS = (
     "cluster.yml",
+    "recover-control-plane.yml",
     "scale.yml",
     "remove-node.yml",
     "upgrade-cluster.yml",
@@ -49,15 +77,30 @@ CLUSTERS = {
 }
 
 
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+
+
 def run(folder: pathlib.Path, args: KubesprayClusterArgs, playbook: str, *options: str) -> kubespray_playbook.Outcome:
     """Runs a playbook of kubespray as the driver does; hosts are this machine."""
     nodes = [dataclasses.replace(each, variables={"ansible_connection": "local"}) for each in args.nodes]
     told = desired(dataclasses.replace(args, nodes=nodes))
+    return run_on(folder, told["nodes"], told["variables"]["all"], playbook, *options)
+
+
+def run_on(
+    folder: pathlib.Path,
+    nodes: Mapping[str, Node],
+    variables_of_all: Mapping[str, Any],
+    playbook: str,
+    *options: str,
+    extra: Mapping[str, Any] | None = None,
+    broken: Sequence[str] = (),
+) -> kubespray_playbook.Outcome:
     variables = folder / "inventory" / "group_vars" / "all"
     variables.mkdir(parents=True)
     (folder / "tmp").mkdir()
-    (folder / "inventory" / "hosts.yaml").write_text(json.dumps(hosts(told["nodes"])))
-    (variables / "kubespray.yml").write_text(json.dumps(told["variables"]["all"]))
+    (folder / "inventory" / "hosts.yaml").write_text(json.dumps(hosts(nodes, broken)))
+    (variables / "kubespray.yml").write_text(json.dumps(variables_of_all))
     place = kubespray_playbook.Surroundings(
         checkout=pathlib.Path(os.environ["KUBESPRAY_CHECKOUT"]),
         venv=pathlib.Path(os.environ["KUBESPRAY_VENV"]),
@@ -72,6 +115,7 @@ def run(folder: pathlib.Path, args: KubesprayClusterArgs, playbook: str, *option
             say=lambda line: None,
             lock=lock.fileno(),
             options=options,
+            extra=extra,
         )
     print((folder / "log").read_text())
     return outcome
@@ -102,3 +146,66 @@ def test_every_playbook_that_is_run_is_there_and_is_well_formed(tmp_path: pathli
 def test_what_is_recorded_of_kubespray_is_so(fact: Fact) -> None:
     lines = pathlib.Path(os.environ["KUBESPRAY_CHECKOUT"], fact.file).read_text().splitlines()
     assert lines[fact.line - 1].strip() == fact.text
+
+
+@with_kubespray
+def test_the_tasks_that_apply_settings_are_in_the_playbook_that_is_run(tmp_path: pathlib.Path) -> None:
+    assert run(tmp_path, DOCUMENT_000, "cluster.yml", "--list-tasks").code == 0
+    listed = (tmp_path / "log").read_text()
+    for way in WAYS:
+        file, _, line = way.source.partition(":")
+        lines = pathlib.Path(os.environ["KUBESPRAY_CHECKOUT"], file).read_text().splitlines()
+        assert lines[int(line) - 1].strip() == f"- name: {way.task}"
+        # Tasks of a file that is included as the run goes are not listed; the inclusion is.
+        task = UPGRADED if file.endswith("kubeadm-upgrade.yml") else way.task
+        assert f" : {task}" in listed
+
+
+@pytest.mark.skipif("KUBESPRAY_CHECKOUT" not in os.environ, reason="no kubespray here: KUBESPRAY_CHECKOUT not set")
+def test_every_variable_of_what_kubeadm_manages_is_in_the_table() -> None:
+    """Of the documents ClusterConfiguration and KubeProxyConfiguration, which nothing else applies."""
+    template = pathlib.Path(
+        os.environ["KUBESPRAY_CHECKOUT"], "roles/kubernetes/control-plane/templates/kubeadm-config.v1beta4.yaml.j2"
+    )
+    parts = re.split(r"\n---\n|\{# DNS settings for kubelet #\}", template.read_text())
+    documents = [text for text in parts if re.search(r"^kind: (Cluster|KubeProxy)", text, re.M)]
+    assert len(documents) == 2
+    environment = jinja2.Environment()
+    environment.filters |= dict.fromkeys(("ansible.utils.ipwrap", "regex_replace", "ternary"), str)
+    environment.tests |= {"version": bool}
+    names = {name for text in documents for name in jinja2.meta.find_undeclared_variables(environment.parse(text))}
+    assert {name for name in names if not extra([name])} == NOT_SETTINGS
+
+
+def fake(folder: pathlib.Path, name: str, script: str) -> None:
+    """A program of a cluster, which notes what it was called with."""
+    (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/calls\n{script}\n')
+    (folder / name).chmod(0o755)
+
+
+@with_kubespray
+def test_a_dead_member_is_removed_by_real_kubespray_without_reaching_it(tmp_path: pathlib.Path) -> None:
+    """Survivors are this machine, the dead one is an address that nobody answers at. kubectl and etcdctl are doubles;
+    its Node object is gone already, so there is nothing to drain."""
+    bin_dir, dead = tmp_path / "bin", DOCUMENT_000.nodes[2].name
+    bin_dir.mkdir()
+    members = json.dumps({"members": [{"ID": 12648430, "name": dead, "peerURLs": ["https://192.0.2.4:2380"]}]})
+    fake(bin_dir, "kubectl", "")
+    fake(bin_dir, "etcdctl", f"case \"$*\" in *list*) echo '{members}';; *) echo Removed member;; esac")
+    nodes = [dataclasses.replace(each, variables={} if each.name == dead else LOCAL) for each in DOCUMENT_000.nodes]
+    before = desired(dataclasses.replace(DOCUMENT_000, nodes=nodes))
+    after = desired(dataclasses.replace(DOCUMENT_000, nodes=[each for each in nodes if each.name != dead], lost=[dead]))
+    journal = settled(before)
+    step = next_step(journal, after)
+    assert step
+    # Or it would reset this machine.
+    assert (step["playbook"], step["extra"]["reset_nodes"]) == ("remove-node.yml", False)
+    # kubespray caches this fact of every node in each run.
+    (tmp_path / "facts").mkdir()
+    for name, node in before["nodes"].items():
+        (tmp_path / "facts" / name).write_text(json.dumps({"main_access_ip": node["variables"]["ansible_host"]}))
+    variables = {**before["variables"]["all"], "bin_dir": str(bin_dir), "ansible_become": False}
+    outcome = run_on(tmp_path, step["inventory"], variables, step["playbook"], extra=step["extra"])
+    assert outcome.well, outcome
+    calls = [line for line in (bin_dir / "calls").read_text().splitlines() if line.startswith("etcdctl")]
+    assert calls == ["etcdctl member list -w json", "etcdctl member remove c0ffee"]

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufleet.bare_metal.kubespray.args import Kubespray, KubesprayClusterArgs
+from gpufleet.bare_metal.kubespray.args import Calico, Kubespray, KubesprayClusterArgs
 from gpufleet.bare_metal.kubespray.driver.folder import NO_CLUSTER
+from gpufleet.bare_metal.kubespray.driver.settings import left_by_hand
 from gpufleet.bare_metal.kubespray.driver.steps import (
     IMMUTABLE,
+    LOST,
     Desired,
     Journal,
     Step,
     committed,
+    hosts,
     next_step,
     numbers,
     removals,
@@ -31,30 +34,30 @@ from tests.components.bare_metal.kubespray.facts import IMMUTABLES
 WORKERS = [node(f"w-{number}", f"198.51.100.{number}") for number in range(1, 5)]
 
 
-def steps(journal: Journal, desired: Desired, settings: str = "same") -> tuple[list[Step], Journal]:
+def steps(journal: Journal, desired: Desired) -> tuple[list[Step], Journal]:
     """Every step of one `pulumi up`, all of which end well: the run for all, then the removals."""
     ran: list[Step] = []
-    while step := next_step(journal, desired, settings):
+    while step := next_step(journal, desired):
         ran.append(step)
         assert len(ran) < 5, "it comes to no end"
-        journal = committed(journal, desired, step, settings)
+        journal = committed(journal, desired, step)
     for step in removals(journal, desired):
         ran.append(step)
-        journal = committed(journal, desired, step, "")
-    while step := next_step(journal, desired, settings):
+        journal = committed(journal, desired, step)
+    while step := next_step(journal, desired):
         ran.append(step)
         assert len(ran) < 8, "it comes to no end"
-        journal = committed(journal, desired, step, settings)
+        journal = committed(journal, desired, step)
     return ran, journal
 
 
 def there(args: KubesprayClusterArgs) -> Journal:
-    return grown(args) | {"settings": "same"}  # type: ignore[return-value]
+    return grown(args)
 
 
-def ran(before: KubesprayClusterArgs, after: KubesprayClusterArgs, settings: str = "same") -> list[tuple[str, str]]:
+def ran(before: KubesprayClusterArgs, after: KubesprayClusterArgs) -> list[tuple[str, str]]:
     """Playbooks, and what each is limited to or for."""
-    found, _ = steps(there(before), wanted(after), settings)
+    found, _ = steps(there(before), wanted(after))
     return [(step["playbook"], step["extra"].get("node") or ":".join(step["limit"])) for step in found]
 
 
@@ -86,6 +89,36 @@ ONE_UP: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, list[tuple[s
         changed(nodes=FIVE[:3]),
         # Those that stay are told of it: docs/operations/nodes.md, "Removing an etcd node".
         [("remove-node.yml", "n4,n5"), ("cluster.yml", "")],
+    ),
+    "a dead member and a living one less": (
+        changed(nodes=FIVE),
+        changed(nodes=FIVE[:3], lost=["n5"]),
+        [("remove-node.yml", "n5"), ("remove-node.yml", "n4"), ("cluster.yml", "")],
+    ),
+    "a dead member replaced by a spare": (
+        changed(nodes=FIVE[:3]),
+        changed(nodes=[*FIVE[:2], FIVE[3]], lost=["n3"]),
+        [("remove-node.yml", "n3"), ("cluster.yml", "")],
+    ),
+    "a dead member reinstalled": (
+        changed(nodes=FIVE[:3]),
+        changed(nodes=[*FIVE[:2], dataclasses.replace(FIVE[2], generation=2)]),
+        [("remove-node.yml", "n3"), ("cluster.yml", "")],
+    ),
+    "the first one dead": (
+        changed(nodes=FIVE[:3]),
+        changed(nodes=FIVE[1:4], lost=["n1"]),
+        [("recover-control-plane.yml", "n2:n3"), ("cluster.yml", "")],
+    ),
+    "two of three dead": (
+        changed(nodes=FIVE[:3]),
+        changed(nodes=[FIVE[0], *FIVE[3:]], lost=["n2", "n3"]),
+        [("recover-control-plane.yml", "n1"), ("cluster.yml", "")],
+    ),
+    "a worker reinstalled": (
+        changed(nodes=[*DOCUMENT_000.nodes, WORKERS[0]]),
+        changed(nodes=[*DOCUMENT_000.nodes, dataclasses.replace(WORKERS[0], generation=2)]),
+        [("scale.yml", "w-1")],
     ),
     "a minor of Kubernetes": (
         changed(kubernetes_version="1.34.3"),
@@ -126,7 +159,7 @@ def test_the_first_up_is_one_run() -> None:
 
 
 def test_a_changed_setting_is_one_run_for_all_with_new_workers_in_it() -> None:
-    assert ran(DOCUMENT_000, MORE, "other") == [("cluster.yml", "")]
+    assert ran(DOCUMENT_000, dataclasses.replace(MORE, strict_arp=True)) == [("cluster.yml", "")]
 
 
 def test_what_goes_is_still_in_the_inventory_while_others_come() -> None:
@@ -153,7 +186,100 @@ def test_what_is_to_come_is_no_part_of_an_upgrade() -> None:
 
 def test_members_of_etcd_are_given_time_to_join() -> None:
     found, _ = steps(there(changed(nodes=FIVE[:3])), wanted(changed(nodes=FIVE)))
-    assert [step["extra"] for step in found] == [{"etcd_retries": 10}]
+    assert [step["extra"] for step in found] == [{"etcd_retries": 10, "upgrade_cluster_setup": True}]
+
+
+def played(before: KubesprayClusterArgs, after: KubesprayClusterArgs) -> list[Step]:
+    return steps(there(before), wanted(after))[0]
+
+
+def test_a_dead_member_is_removed_by_those_that_live_and_replaced_after_that() -> None:
+    first, second = played(changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[3]], lost=["n3"]))
+    assert list(first["inventory"]) == ["n1", "n2", "n3"]
+    assert first["extra"] == {**LOST, "node": "n3", "skip_confirmation": True}
+    # kubespray counts the members of its inventory, and refuses an even number unless told otherwise.
+    assert list(second["inventory"]) == ["n1", "n2", "n4"]
+    assert second["extra"] == {"upgrade_cluster_setup": True, "etcd_retries": 10}
+
+
+def test_an_even_number_of_members_in_between_is_let_pass() -> None:
+    dead, living, last = played(changed(nodes=FIVE), changed(nodes=FIVE[:3], lost=["n5"]))
+    assert "ignore_assert_errors" not in dead["extra"]
+    assert list(living["inventory"]) == ["n1", "n2", "n3", "n4"]
+    assert living["extra"]["ignore_assert_errors"] is True
+    assert last["extra"] == {"upgrade_cluster_setup": True}
+
+
+def test_what_recovers_has_the_survivors_first_and_the_dead_in_their_groups() -> None:
+    recover, last = played(changed(nodes=FIVE[:3]), changed(nodes=FIVE[1:4], lost=["n1"]))
+    groups = hosts(recover["inventory"], recover["broken"])["all"]["children"]
+    assert {group: list(found["hosts"]) for group, found in groups.items()} == {
+        "kube_control_plane": ["n2", "n3"],
+        "etcd": ["n2", "n3"],
+        "kube_node": [],
+        "broken_kube_control_plane": ["n1"],
+        "broken_etcd": ["n1"],
+    }
+    assert recover["extra"] == {"etcd_retries": 10, "upgrade_cluster_setup": True, "ignore_assert_errors": True}
+    assert list(last["inventory"]) == ["n2", "n3", "n4"]
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (changed(nodes=FIVE[3:], lost=["n1", "n2", "n3"]), "no node of kube_control_plane is left"),
+        (changed(nodes=FIVE[1:4]), "n1 is the first of kube_control_plane; kubespray cannot remove it while it runs"),
+        (changed(nodes=[dataclasses.replace(FIVE[0], generation=2), *FIVE[1:3]]), "move it to the end of the list"),
+        (changed(nodes=[FIVE[0], *FIVE[3:]], lost=["n2"]), "etcd gains n4, n5 and loses n3"),
+    ],
+    ids=["nobody left", "the first one lives", "the first one reinstalled", "one of two is not dead"],
+)
+def test_members_that_cannot_be_replaced_like_that(after: KubesprayClusterArgs, said: str) -> None:
+    problems = impossible_changes(there(changed(nodes=FIVE[:3])), wanted(after))
+    assert said in "\n".join(map(str, problems))
+
+
+@pytest.mark.parametrize(
+    ("changes", "extra"),
+    [
+        ({"proxy_mode": "nftables"}, {"upgrade_cluster_setup": True}),
+        ({"strict_arp": True}, {"upgrade_cluster_setup": True}),
+        ({"variables": {"k8s_cluster": {"kube_apiserver_request_timeout": "2m0s"}}}, {"upgrade_cluster_setup": True}),
+        ({"variables": {"kube_control_plane": {"kube_oidc_url": "https://a"}}}, {"upgrade_cluster_setup": True}),
+        ({"variables": {"all": {"containerd_max_container_log_line_size": 1}}}, {}),
+        ({"variables": {"all": {"kube_scheduler_profiles": []}}}, {}),
+        ({"auto_renew_certificates": False}, {}),
+        ({"calico": Calico(mtu=9000)}, {}),
+        ({"api_server": "k8s.example"}, {}),
+    ],
+    ids=str,
+)
+def test_a_setting_is_applied_by_what_applies_it(changes: dict[str, Any], extra: dict[str, Any]) -> None:
+    (step,) = played(DOCUMENT_000, changed(**changes))
+    assert (step["playbook"], step["extra"]) == ("cluster.yml", extra)
+    # And back again.
+    (step,) = played(changed(**changes), DOCUMENT_000)
+    assert (step["playbook"], step["extra"]) == ("cluster.yml", extra)
+
+
+def test_a_variable_of_one_control_plane_is_applied_too() -> None:
+    after = with_node("control-austin-2", variables={"kube_apiserver_request_timeout": "2m0s"})
+    (step,) = played(DOCUMENT_000, after)
+    assert step["extra"] == {"upgrade_cluster_setup": True}
+
+
+def test_where_it_is_not_known_what_the_nodes_have_everything_is_applied() -> None:
+    """As in a journal of an older driver, which said of settings that they were applied when they were not."""
+    journal = there(DOCUMENT_000)
+    del journal["variables"]
+    (step,) = steps(journal, wanted(DOCUMENT_000))[0]
+    assert (step["playbook"], step["extra"]) == ("cluster.yml", {"upgrade_cluster_setup": True})
+
+
+def test_what_no_playbook_applies_is_left_to_a_person() -> None:
+    assert not [*left_by_hand({"auto_renew_certificates": True, "kube_proxy_mode": "nftables"})]
+    (line,) = left_by_hand({"auto_renew_certificates": False})
+    assert line.endswith("run on each control plane: systemctl disable --now k8s-certs-renew.timer")
 
 
 def test_removals_confirm_themselves_and_wait_for_jobs() -> None:
@@ -185,7 +311,7 @@ def test_a_node_that_a_broken_run_began_with_is_removed_too() -> None:
 def test_nothing_is_changed_in_place() -> None:
     journal, desired = there(MORE), wanted(DOCUMENT_000)
     before = copy.deepcopy((journal, desired))
-    steps(journal, desired, "other")
+    steps(journal, desired)
     assert (journal, desired) == before
 
 
@@ -264,7 +390,7 @@ def test_whatever_is_wanted_by_and_by_is_there_in_the_end(history: list[Kubespra
         playbooks = [step["playbook"] for step in found]
         assert playbooks.count("scale.yml") <= 1
         assert playbooks.count("remove-node.yml") <= 1
-        assert next_step(journal, desired, "same") is None
+        assert next_step(journal, desired) is None
         assert removals(journal, desired) == []
 
 
@@ -274,7 +400,7 @@ def test_broken_off_anywhere_it_comes_to_the_same(history: list[KubesprayCluster
     journal: Journal = NO_CLUSTER
     for args in history:
         desired = wanted(args)
-        step = next_step(journal, desired, "same")
+        step = next_step(journal, desired)
         if step and data.draw(st.booleans()):
             begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
             journal = journal | {"touched": journal["touched"] | begun}  # type: ignore[assignment]
@@ -291,7 +417,7 @@ def test_every_inventory_has_what_is_in_the_cluster(history: list[KubesprayClust
     journal: Journal = NO_CLUSTER
     for args in history:
         desired: Any = wanted(args)
-        while step := next_step(journal, desired, "same"):
+        while step := next_step(journal, desired):
             assert set(journal["members"]) <= set(step["inventory"])
-            journal = committed(journal, desired, step, "same")
+            journal = committed(journal, desired, step)
         _, journal = steps(journal, desired)

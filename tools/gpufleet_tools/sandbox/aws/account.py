@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.models.karpenter import Reservation, ReservedInstancesSettings
+from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_tools.plan.plan import UNKNOWN, Plan, Resource, revealed
 
 _PROVIDER = "pulumi:providers:aws"
@@ -24,6 +29,28 @@ TYPES = (
 
 
 @dataclass(frozen=True)
+class CapacityReservation:
+    """A capacity reservation or capacity block, as the stack file describes it."""
+
+    id: str
+    """Its ID."""
+    instance_type: str
+    """Type of its instances."""
+    zone: str
+    """Their zone."""
+    instances: int
+    """Number of instances."""
+    block: bool
+    """Whether it is a capacity block."""
+    owner: str
+    """ID of the account that owns it."""
+    match_criteria: str
+    """`open` or `targeted`."""
+    tags: Mapping[str, str]
+    """Its tags."""
+
+
+@dataclass(frozen=True)
 class Account:
     """What an account has to hold before Karpenter starts. Plain data: it is handed to another process as JSON."""
 
@@ -32,12 +59,49 @@ class Account:
     """Name of the EKS cluster."""
     resources: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
     """By order of making: `urn`, `type`, `name`, `inputs` without what only a provider could tell, and `depends_on`."""
+    reservations: tuple[CapacityReservation, ...] = ()
+    """Capacity reservations, which no program makes."""
 
 
-def account_of(plan: Plan, cluster: str) -> Account:
-    """The account that a stack's program would make, as far as Karpenter looks at it."""
+def account_of(plan: Plan, cluster: str, reservations: Iterable[CapacityReservation] = ()) -> Account:
+    """The account that a stack's program would make, as far as Karpenter looks at it, with what is reserved there."""
     resources = [resource for kind in TYPES for resource in plan.owned() if resource.type == kind]
-    return Account(region_of(plan), cluster, tuple(_plain(resource) for resource in resources))
+    return Account(region_of(plan), cluster, tuple(_plain(resource) for resource in resources), tuple(reservations))
+
+
+def read(text: str) -> Account:
+    """The account of a JSON document."""
+    found = json.loads(text)
+    return Account(**found | {"reservations": tuple(CapacityReservation(**each) for each in found["reservations"])})
+
+
+def reservations_of(settings: Settings) -> list[CapacityReservation]:
+    """Capacity reservations whose contents the stack file tells. Those that are selected by tags get these tags."""
+    if not isinstance(settings, EksSettings):
+        return []
+    found = {}
+    for name, pool in settings.cluster.node_pools.items():
+        for index, reservation in enumerate(pool.reservations):
+            if reservation.holds:
+                made = _reservation(f"{name}/{index}", reservation, reservation.holds, settings.cluster.account)
+                found[made.id] = made
+    return list(found.values())
+
+
+def _reservation(
+    name: str, reservation: Reservation, holds: ReservedInstancesSettings, account: str
+) -> CapacityReservation:
+    return CapacityReservation(
+        id=reservation.id or f"cr-{hashlib.sha256(name.encode()).hexdigest()[:17]}",
+        instance_type=holds.instance_type,
+        zone=holds.zone,
+        instances=holds.instances,
+        block=holds.block,
+        owner=reservation.owner_id or account,
+        match_criteria=reservation.match_criteria or "targeted",
+        # A term may select by the key alone.
+        tags={key: "sandbox" if value == "*" else value for key, value in reservation.tags.items()},
+    )
 
 
 def region_of(plan: Plan) -> str:

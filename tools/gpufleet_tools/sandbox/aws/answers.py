@@ -7,7 +7,9 @@ What it stands for, all in one place:
   would say 0.00001 for every type, and which one Karpenter takes would be chance.
 - SSM GetParameter below /aws/service/eks and /aws/service/bottlerocket, and EC2 DescribeImages for what that named:
   every alias exists, for every version of Kubernetes. Whether AWS ever published it is not known here.
-- EC2 DescribeCapacityReservations and DescribePlacementGroups: the account has none.
+- EC2 DescribeCapacityReservations: those of the account, with every place free; the simulated EC2 takes off what its
+  instances have (tools/gpufleet_tools/sandbox/build/karpenter.py).
+- EC2 DescribePlacementGroups: the account has none.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from xml.etree import ElementTree
+
+from gpufleet_tools.sandbox.aws.account import CapacityReservation
 
 _EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 READY = "/ready"
@@ -32,8 +37,11 @@ Parameters = Mapping[str, list[str]]
 class Answers:
     """A WSGI application that answers some requests itself and hands the rest on."""
 
-    def __init__(self, prices: Mapping[str, float], moto: WSGIApplication) -> None:
+    def __init__(
+        self, prices: Mapping[str, float], reservations: Sequence[CapacityReservation], moto: WSGIApplication
+    ) -> None:
         self._prices = prices
+        self._reservations = reservations
         self._moto = moto
         self._images: dict[str, str] = {}
         """Names of SSM parameters, by the image id that was answered."""
@@ -42,9 +50,7 @@ class Answers:
             "AmazonSSM.GetParameter": self._parameter,
         }
         self._ec2: Mapping[str, Callable[[Parameters, WSGIEnvironment], bytes | None]] = {
-            "DescribeCapacityReservations": lambda *_: _listed(
-                "DescribeCapacityReservations", "capacityReservationSet"
-            ),
+            "DescribeCapacityReservations": self._described_reservations,
             "DescribePlacementGroups": lambda *_: _listed("DescribePlacementGroups", "placementGroupSet"),
             "DescribeImages": self._described_images,
             "DescribeSpotPriceHistory": self._spot_prices,
@@ -82,6 +88,15 @@ class Answers:
         self._images[image] = name
         return {"Parameter": {"Name": name, "Type": "String", "Value": image, "Version": 1, "DataType": "text"}}
 
+    def _described_reservations(self, asked: Parameters, _environ: WSGIEnvironment) -> bytes:
+        ids = {values[0] for key, values in asked.items() if key.startswith("CapacityReservationId.")}
+        found = [
+            each
+            for each in self._reservations
+            if (not ids or each.id in ids) and all(_has(each, name, values) for name, values in _filters(asked))
+        ]
+        return _listed("DescribeCapacityReservations", "capacityReservationSet", *map(_described, found))
+
     def _described_images(self, asked: Parameters, _environ: WSGIEnvironment) -> bytes | None:
         wanted = [value for values in asked.values() for value in values if value in self._images]
         if not wanted:
@@ -106,6 +121,42 @@ class Answers:
 def _product(name: str, price: float) -> str:
     terms = {"term": {"priceDimensions": {"dimension": {"pricePerUnit": {"USD": f"{price:.6f}"}}}}}
     return json.dumps({"product": {"attributes": {"instanceType": name}}, "terms": {"OnDemand": terms}})
+
+
+def _filters(asked: Parameters) -> Iterator[tuple[str, list[str]]]:
+    """Filters of a request to EC2: `Filter.1.Name`, `Filter.1.Value.1` and so on."""
+    for key, names in asked.items():
+        number = re.fullmatch(r"Filter\.(\d+)\.Name", key)
+        if number:
+            prefix = f"Filter.{number[1]}.Value."
+            yield names[0], [value for name, values in asked.items() if name.startswith(prefix) for value in values]
+
+
+def _has(reservation: CapacityReservation, name: str, values: Sequence[str]) -> bool:
+    """Whether a filter of DescribeCapacityReservations admits a reservation: those by which Karpenter asks
+    (`DescribeCapacityReservationsInput` in pkg/providers/capacityreservation/types.go at v1.14.1)."""
+    if name == "tag-key":
+        return any(value in reservation.tags for value in values)
+    if name.startswith("tag:"):
+        return reservation.tags.get(name.removeprefix("tag:")) in values
+    own = {"state": "active", "owner-id": reservation.owner, "instance-match-criteria": reservation.match_criteria}
+    return own.get(name) in values
+
+
+def _described(reservation: CapacityReservation) -> Mapping[str, str]:
+    return {
+        "capacityReservationId": reservation.id,
+        "ownerId": reservation.owner,
+        "instanceType": reservation.instance_type,
+        "instancePlatform": "Linux/UNIX",
+        "availabilityZone": reservation.zone,
+        "tenancy": "default",
+        "totalInstanceCount": str(reservation.instances),
+        "availableInstanceCount": str(reservation.instances),
+        "state": "active",
+        "instanceMatchCriteria": reservation.match_criteria,
+        "reservationType": "capacity-block" if reservation.block else "default",
+    }
 
 
 def _image(image: str, parameter: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.sandbox import addons
 from gpufleet_tools.sandbox.aws import account, answers, device_plugin, karpenter, system_nodes
+from gpufleet_tools.sandbox.aws.account import CapacityReservation
 from gpufleet_tools.sandbox.control_plane import daemons
 from gpufleet_tools.sandbox.control_plane.control_plane import LOOPBACK, ControlPlane
 from gpufleet_tools.sandbox.control_plane.daemons import Daemon
@@ -32,6 +33,8 @@ class Cloud:
     """Directory with Karpenter and the files of its module."""
     release: Release
     """Karpenter's."""
+    reservations: Sequence[CapacityReservation] = ()
+    """Capacity reservations of the account."""
 
     def definitions(self) -> list[dict[str, Any]]:
         """Karpenter's CRDs, as its other chart would bring them."""
@@ -54,7 +57,8 @@ class Cloud:
         daemons.started(self.control_plane, kubelets)
 
     def _aws(self, ports: Mapping[str, int]) -> Daemon:
-        made = json.dumps(dataclasses.asdict(account.account_of(self.plan, karpenter.cluster_of(self.release))))
+        cluster = karpenter.cluster_of(self.release)
+        made = json.dumps(dataclasses.asdict(account.account_of(self.plan, cluster, self.reservations)))
         # Named by its contents: another account is another command line, which is started anew.
         file = self.control_plane.directory / f"account-{hashlib.sha256(made.encode()).hexdigest()[:8]}.json"
         file.write_text(made)
@@ -86,18 +90,20 @@ class Cloud:
 
     def _kubelets(self) -> Daemon:
         plugin = device_plugin.release_of(self.plan)
-        offer = device_plugin.offer_of(plugin) if plugin else None
-        arguments = [str(self.control_plane.kubeconfig)]
-        arguments += [offer.resource, str(offer.replicas)] if offer else []
+        offers = device_plugin.offers_of(plugin) if plugin else {}
+        told = json.dumps({name: dataclasses.asdict(offer) for name, offer in offers.items()})
+        arguments = (str(self.control_plane.kubeconfig), told)
         return daemons.python("kubelets", "gpufleet_tools.sandbox.aws.kubelets", *arguments, ready=lambda: True)
 
 
-def cloud_of(plan: Plan, control_plane: ControlPlane, build: Path) -> Cloud:
+def cloud_of(
+    plan: Plan, control_plane: ControlPlane, build: Path, reservations: Sequence[CapacityReservation] = ()
+) -> Cloud:
     """The cloud of a stack. Raises SandboxError for one without Karpenter."""
     release = karpenter.release_of(plan)
     if release is None:
         raise SandboxError(f"{plan.stack}: no Karpenter among its releases, and nothing else starts instances here")
-    return Cloud(plan, control_plane, build, release)
+    return Cloud(plan, control_plane, build, release, reservations)
 
 
 def running_build(control_plane: ControlPlane) -> Path:

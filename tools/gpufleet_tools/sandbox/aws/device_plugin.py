@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from gpufleet.aws.ec2.instance_types import Devices
+from gpufleet.nvidia.sharing import mig_instances
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 
 GPU = "nvidia.com/gpu"
@@ -29,7 +31,15 @@ class Offer:
     resource: str
     """Name of the resource."""
     replicas: int
-    """How many of it for each GPU."""
+    """How many of it for each GPU, or for each MIG instance."""
+    profile: str = ""
+    """MIG profile that the node's GPUs are divided into; empty for whole GPUs."""
+
+    def of_a_gpu(self, gpus: Devices | None) -> int:
+        """How many of it a GPU is."""
+        if not (self.profile and gpus):
+            return self.replicas
+        return self.replicas * (mig_instances(gpus.name, gpus.memory, self.profile) or 1)
 
 
 def release_of(plan: Plan) -> Release | None:
@@ -37,16 +47,25 @@ def release_of(plan: Plan) -> Release | None:
     return next((each for each in plan.releases() if each.chart_name == PLUGIN), None)
 
 
-def offer_of(release: Release) -> Offer:
-    """What the configuration among the chart's values says (api/config/v1 of NVIDIA/k8s-device-plugin)."""
+def offers_of(release: Release) -> dict[str, Offer]:
+    """What the configurations among the chart's values say (api/config/v1 of NVIDIA/k8s-device-plugin), by name:
+    `default`, and the values of the nodes' label."""
     files: Mapping[str, Any] = revealed(release.values).get("config", {}).get("map", {})
-    text = next(iter(files.values()), "{}")
-    slicing = (yaml.safe_load(text) or {}).get("sharing", {}).get("timeSlicing", {})
-    for resource in slicing.get("resources", []):
-        if resource["name"] == GPU:
-            renamed = resource.get("rename") or (f"{GPU}.shared" if slicing.get("renameByDefault") else GPU)
-            return Offer(renamed, resource["replicas"])
-    return Offer(GPU, 1)
+    return {
+        "default": Offer(GPU, 1),
+        **{name: _offer(name, yaml.safe_load(text) or {}) for name, text in files.items()},
+    }
+
+
+def _offer(name: str, config: Mapping[str, Any]) -> Offer:
+    """With MIG, nodes are taken to be divided as the name says."""
+    profile = name.removeprefix("mig-") if config.get("flags", {}).get("migStrategy") == "single" else ""
+    for shared in config.get("sharing", {}).values():
+        for resource in shared.get("resources", []):
+            if resource["name"] == GPU:
+                renamed = resource.get("rename") or (f"{GPU}.shared" if shared.get("renameByDefault") else GPU)
+                return Offer(renamed, resource["replicas"], profile)
+    return Offer(GPU, 1, profile)
 
 
 def daemon_set(release: Release) -> dict[str, Any]:

@@ -4,13 +4,16 @@ The simulated EC2 registers every node with the disk, the pods and the reserved 
 settings, and with GPUs. A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim:
 here the node says the same. And it has GPUs once a device plugin has registered, not before.
 
-    python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG [RESOURCE REPLICAS]
+    python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG OFFERS
+
+OFFERS is JSON: what the plugin's configurations make of GPUs (device_plugin.py), by name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import pathlib
 import sys
 import time
@@ -21,7 +24,9 @@ import urllib3.exceptions
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from gpufleet.aws.ec2.instance_types import instance_types
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
+from gpufleet.nvidia.device_plugin import CONFIG_LABEL
 from gpufleet_tools.sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
 from gpufleet_tools.sandbox.control_plane import api_server
 
@@ -36,7 +41,7 @@ _DELAY = datetime.timedelta(seconds=1)
 _INTERVAL = 0.3
 
 
-def report(api: client.ApiClient, offer: Offer | None) -> None:
+def report(api: client.ApiClient, offers: Mapping[str, Offer]) -> None:
     """One round: nodes that are new, and nodes on which a plugin is."""
     core = client.CoreV1Api(api)
     nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
@@ -47,12 +52,15 @@ def report(api: client.ApiClient, offer: Offer | None) -> None:
         for node in new:
             if claim := claims.get(node.spec.provider_id):
                 _start(core, node, claim["status"])
-    if nodes and offer:
+    if nodes and offers:
         pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items
         there = {pod.spec.node_name for pod in pods if _has_started(pod)}
         for node in nodes:
             if node.metadata.name in there:
-                _offer(core, node, offer)
+                name = node.metadata.labels.get(CONFIG_LABEL, "default")
+                # With a name that no configuration has, the plugin does not start.
+                if name in offers:
+                    _offer(core, node, offers[name])
 
 
 def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
@@ -67,7 +75,9 @@ def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
 
 def _offer(core: client.CoreV1Api, node: Any, offer: Offer) -> None:
     """A plugin that has registered: its devices are the node's."""
-    devices = str(int(node.metadata.labels.get(_GPUS_LABEL, 0)) * offer.replicas)
+    labels = node.metadata.labels
+    kind = instance_types().get(labels.get("node.kubernetes.io/instance-type", ""))
+    devices = str(int(labels.get(_GPUS_LABEL, 0)) * offer.of_a_gpu(kind.gpus if kind else None))
     there = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
     if there != [devices, devices]:
         amount = {offer.resource: devices}
@@ -81,14 +91,14 @@ def _has_started(pod: Any) -> bool:
     return running >= _DELAY
 
 
-def main(kubeconfig: str, resource: str = "", replicas: str = "0") -> None:
+def main(kubeconfig: str, told: str) -> None:
     """Rounds without end."""
-    offer = Offer(resource, int(replicas)) if resource else None
+    offers = {name: Offer(**offer) for name, offer in json.loads(told).items()}
     with client.ApiClient(api_server.configuration(pathlib.Path(kubeconfig))) as api:
         while True:
             # The API server restarts, or a node is gone meanwhile: the next round finds what is then there.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
-                report(api, offer)
+                report(api, offers)
             time.sleep(_INTERVAL)
 
 

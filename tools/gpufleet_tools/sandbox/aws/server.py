@@ -10,7 +10,6 @@ the same ids when it starts again.
 from __future__ import annotations
 
 import io
-import json
 import sys
 import threading
 from collections import Counter
@@ -22,7 +21,7 @@ from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from gpufleet_tools.sandbox.aws.account import Account
+from gpufleet_tools.sandbox.aws.account import Account, read
 from gpufleet_tools.sandbox.aws.answers import Answers
 from gpufleet_tools.sandbox.aws.prices import on_demand
 from gpufleet_tools.sandbox.aws.seeding import make
@@ -32,7 +31,7 @@ _LOOPBACK = "127.0.0.1"
 
 def serve(account: Account, karpenter: Path, port: int) -> None:
     """Serves until the process is ended."""
-    answers = Answers(on_demand(karpenter), DomainDispatcherApplication(create_backend_app))
+    answers = Answers(on_demand(karpenter), account.reservations, DomainDispatcherApplication(create_backend_app))
     # At a port of its own: a Karpenter that runs already must not find half an account.
     making = make_server(_LOOPBACK, 0, repeatable(answers))
     threading.Thread(target=making.serve_forever, daemon=True).start()
@@ -59,4 +58,4 @@ def repeatable(moto: WSGIApplication) -> WSGIApplication:
 
 if __name__ == "__main__":
     wanted, build, chosen = sys.argv[1:]
-    serve(Account(**json.loads(Path(wanted).read_text())), Path(build), int(chosen))
+    serve(read(Path(wanted).read_text()), Path(build), int(chosen))

@@ -100,7 +100,7 @@ def pools_table(cloud: CloudState) -> Table:
     """Every node pool of Karpenter's."""
     made = table("pool", "nodes", "of its limits", "", left=("pool", "of its limits", ""))
     for name, pool in sorted(cloud.pools.items()):
-        made.add_row(name, str(pool.nodes), ", ".join(_limits(pool)), Text(pool.why_not, style="red"))
+        made.add_row(name, str(pool.nodes), ", ".join(_limits(pool)), Text(pool.why_not or pool.exhausted, style="red"))
     return made
 
 

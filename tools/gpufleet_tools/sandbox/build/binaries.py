@@ -1,19 +1,22 @@
 """The programs of the sandbox's control plane.
 
-The default is to build them, because a Go toolchain comes from the same package index as everything else
-here, so that a machine with Python and nothing else can do it. Two other sources exist: a directory of the
-user's, and kwokctl downloading official releases.
+The default is to download the official releases, which takes a minute. Where that does not work, they are built: a Go
+toolchain comes from the same package index as everything else here, so a machine with Python and nothing else can do
+it. The third source is a directory of the user's.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from gpufleet_tools.sandbox.build.go_build import Binary, Recipe, build, build_directory, cache_directory, given
+from gpufleet_tools.sandbox.build import releases
+from gpufleet_tools.sandbox.build.go_build import Binary, Recipe, build, build_directory, given
+from gpufleet_tools.sandbox.errors import SandboxError
 
 BINARIES: tuple[Binary, ...] = (
     Binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 199),
@@ -56,37 +59,45 @@ RECIPE = Recipe(
 """How BINARIES are built: the pinned module in modules/kubernetes/, the official release's version stamps."""
 
 
+RELEASES = releases.listed(RECIPE.module / "releases.sha256")
+"""Official releases of the same versions, for this machine; none for an architecture without releases."""
+
+
 @dataclass(frozen=True)
 class Binaries:
-    """Where the programs are. `directory` holds all of them, or only kwokctl when `downloads` is true:
-    kwokctl then fetches official releases of the others itself, into `download_directory()`."""
+    """Where the programs are."""
 
     directory: Path
-    downloads: bool = False
 
     def path(self, name: str) -> Path:
         """The file of the program called `name` in BINARIES."""
         return self.directory / name
 
 
-def download_directory() -> Path:
-    """Where kwokctl keeps what it downloads, shared by all clusters of this user."""
-    return cache_directory() / "downloads"
-
-
 def find(source: str | None = None, console: Console | None = None) -> Binaries:
-    """The binaries from `source`: None or "build" builds what is missing, "download" builds kwokctl alone and
-    leaves the rest to kwokctl, anything else is a directory that holds them all.
+    """The binaries from `source`: None downloads what is missing, or builds it if that does not work; "download" and
+    "build" do only the one; anything else is a directory that holds them all.
 
     `console` is where progress goes, stderr by default. Raises SandboxError.
     """
-    if source is None or source == "build":
-        return Binaries(build(RECIPE, console))
-    if source == "download":
-        return Binaries(build(RECIPE, console, only=("kwokctl",)), downloads=True)
-    return Binaries(given(Path(source), RECIPE))
+    if source not in (None, "build", "download"):
+        return Binaries(given(Path(source), RECIPE))
+    root = build_directory(RECIPE)
+    if source == "download" and not RELEASES:
+        raise SandboxError(f"no official binaries for {platform.machine()}; leave --binaries out to build them")
+    if source != "build":
+        try:
+            releases.download(RELEASES, root, console)
+        except releases.DownloadError as error:
+            if source == "download":
+                raise SandboxError(f"the official binaries cannot be downloaded: {error}") from None
+            console = console or Console(stderr=True)
+            console.print(
+                f"the official binaries cannot be downloaded ({error}); building them instead", soft_wrap=True
+            )
+    return Binaries(build(RECIPE, console))
 
 
 def without_building() -> Binaries:
-    """Where the build leaves them, there or not: for what only looks at a control plane, or ends it."""
+    """Where `find` leaves them, there or not: for what only looks at a control plane, or ends it."""
     return Binaries(build_directory(RECIPE) / "bin")

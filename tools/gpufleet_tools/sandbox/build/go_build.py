@@ -123,9 +123,8 @@ def build_directory(recipe: Recipe) -> Path:
     return cache_directory() / digest.hexdigest()[:16]
 
 
-def build(recipe: Recipe, console: Console | None = None, *, only: tuple[str, ...] = ()) -> Path:
-    """Build the binaries of `recipe` that are not there yet (of those named in `only`, if any) and return the
-    directory that holds them.
+def build(recipe: Recipe, console: Console | None = None) -> Path:
+    """Build the binaries of `recipe` that are not there yet, and return the directory that holds them.
 
     Interrupting it loses at most the binary being built, and of that only the packages being compiled: each
     result is moved into place when complete, and Go's own build cache keeps the packages. Two builds at once
@@ -133,17 +132,20 @@ def build(recipe: Recipe, console: Console | None = None, *, only: tuple[str, ..
     compile.
     """
     root = build_directory(recipe)
-    wanted = [binary for binary in recipe.binaries if not only or binary.name in only]
     complete = all((root / "bin" / file.name).exists() for file in recipe.files)
-    if not complete or not all(_usable(root / "bin" / binary.name) for binary in wanted):
+    if not complete or _missing(root, recipe):
         console = console or Console(stderr=True)
-        waiting = functools.partial(console.print, "another process is building the same programs; waiting for it")
+        waiting = functools.partial(console.print, "another process is preparing the same programs; waiting for it")
         try:
             with processes.exclusive(root / "lock", waiting):
-                _build_missing([b for b in wanted if not _usable(root / "bin" / b.name)], root, recipe, console)
+                _build_missing(_missing(root, recipe), root, recipe, console)
         except OSError as error:
             raise SandboxError(f"building the sandbox's programs in {root}: {error.strerror}") from error
     return root / "bin"
+
+
+def _missing(root: Path, recipe: Recipe) -> list[Binary]:
+    return [binary for binary in recipe.binaries if not _usable(root / "bin" / binary.name)]
 
 
 def _build_missing(missing: list[Binary], root: Path, recipe: Recipe, console: Console) -> None:
@@ -250,7 +252,8 @@ def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str
                 folder.chmod(0o755)
             replace = f"-replace={edit.file.module}={module}"
             subprocess.run([go, "mod", "edit", replace, edited / "go.mod"], env=environment, cwd=edited, check=True)
-        text = source.read_text()
+        # The copy, which has the edits before this one.
+        text = (module / edit.file.path).read_text()
         if edit.before not in text:
             raise SandboxError(f"{edit.file.path} of {edit.file.module} does not contain {edit.before!r}")
         (module / edit.file.path).write_text(text.replace(edit.before, edit.after))

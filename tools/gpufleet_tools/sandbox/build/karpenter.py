@@ -43,6 +43,70 @@ _CHEAPEST_TEMPLATE = Edit(
 looks into the first launch template only, and which that is, is chance: there is one for each number of pods that nodes
 take, so that now g4dn and now g5 would be started."""
 
+_IN_A_RESERVATION = (
+    Edit(
+        SourceFile(PROVIDER, "kwok/ec2/ec2.go"),
+        "\t\tinstance := ec2types.Instance{\n",
+        """\
+		var reservationID *string
+		var reservation *ec2types.CapacityReservationSpecificationResponse
+		asked := lt.B.CapacityReservationSpecification
+		if asked != nil && asked.CapacityReservationTarget != nil {
+			reservationID = asked.CapacityReservationTarget.CapacityReservationId
+			reservation = &ec2types.CapacityReservationSpecificationResponse{
+				CapacityReservationPreference: asked.CapacityReservationPreference,
+			}
+		}
+		instance := ec2types.Instance{
+""",
+    ),
+    Edit(
+        SourceFile(PROVIDER, "kwok/ec2/ec2.go"),
+        """\
+			// Don't support ODCR yet
+			CapacityReservationId:                   nil,
+			CapacityReservationSpecification:        nil,
+""",
+        """\
+			CapacityReservationId:                   reservationID,
+			CapacityReservationSpecification:        reservation,
+""",
+    ),
+    Edit(
+        SourceFile(PROVIDER, "kwok/ec2/ec2.go"),
+        "func (c *Client) TerminateInstances(",
+        """\
+func (c *Client) DescribeCapacityReservations(
+	ctx context.Context,
+	input *ec2.DescribeCapacityReservationsInput,
+	opts ...func(*ec2.Options),
+) (*ec2.DescribeCapacityReservationsOutput, error) {
+	out, err := c.Client.DescribeCapacityReservations(ctx, input, opts...)
+	if err != nil {
+		return nil, err
+	}
+	<-c.readBackupCompleted
+	for i := range out.CapacityReservations {
+		reservation := &out.CapacityReservations[i]
+		available := lo.FromPtr(reservation.TotalInstanceCount)
+		c.instances.Range(func(_, v any) bool {
+			instance := v.(ec2types.Instance)
+			if lo.FromPtr(instance.CapacityReservationId) == lo.FromPtr(reservation.CapacityReservationId) {
+				available--
+			}
+			return true
+		})
+		reservation.AvailableInstanceCount = lo.ToPtr(max(available, 0))
+	}
+	return out, nil
+}
+
+func (c *Client) TerminateInstances(""",
+    ),
+)
+"""An instance is in the capacity reservation that it was started for, and takes one of its places. The simulated EC2
+knows no reservations: Karpenter would take the instance to be on demand after a minute, and replace it."""
+
 KARPENTER = Recipe(
     module=Path(__file__).parent / "modules/karpenter",
     # Seconds: measured as in binaries.py, by itself.
@@ -55,8 +119,8 @@ KARPENTER = Recipe(
         SourceFile(PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
         SourceFile(PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
     ),
-    # Neither touches what Karpenter decides.
-    edits=(_ON_LOOPBACK, _CHEAPEST_TEMPLATE),
+    # None touches what Karpenter decides.
+    edits=(_ON_LOOPBACK, _CHEAPEST_TEMPLATE, *_IN_A_RESERVATION),
 )
 """The program and the files of its own module that it needs, or that say what it knows."""
 

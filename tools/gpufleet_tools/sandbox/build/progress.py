@@ -1,4 +1,4 @@
-"""How far a build has come: a bar on a terminal, lines elsewhere."""
+"""Progress of a build and of downloads: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 class Display:
@@ -74,3 +82,36 @@ def displayed(missing: Mapping[str, float], console: Console) -> Iterator[Displa
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield Display(missing, progress)
+
+
+class Transfer:
+    """Progress of downloads, one after the other."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+        self._task = progress.add_task("", total=None)
+
+    def begin(self, name: str, length: int) -> None:
+        """Show that `name` is being downloaded: `length` bytes, 0 if unknown."""
+        self._progress.reset(self._task, description=name, total=length or None)
+        if not self._console.is_terminal:
+            self._console.print(f"downloading {name}" + (f", {length / 1e6:.0f} MB" if length else ""))
+
+    def received(self, count: int) -> None:
+        """Add `count` bytes to the bar."""
+        self._progress.advance(self._task, count)
+
+
+@contextlib.contextmanager
+def transfers(console: Console) -> Iterator[Transfer]:
+    """Show the progress of downloads."""
+    columns = (
+        TextColumn("downloading {task.description:<24}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Transfer(console, progress)

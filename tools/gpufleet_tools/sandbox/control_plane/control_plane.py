@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpufleet_tools.sandbox.build.binaries import Binaries, download_directory
+from gpufleet_tools.sandbox.build.binaries import Binaries
 from gpufleet_tools.sandbox.control_plane import processes
 from gpufleet_tools.sandbox.errors import SandboxError
 
@@ -204,7 +204,7 @@ class ControlPlane:
         configuration.write_text(self._configuration(ports))
         status = self._kwokctl("create", "cluster", "--config", configuration, "--kubeconfig", self.kubeconfig)
         if status > 0:
-            # It gave up by itself, over a download for example: other ports would not help.
+            # It gave up by itself: other ports would not help.
             raise SandboxError(self._why_not())
         if status < 0 or not self._wait_until_running():
             return False
@@ -280,7 +280,7 @@ class ControlPlane:
         the processes it started has ended, because it would go on asking the API server for two minutes."""
         kwokctl = self.binaries.path("kwokctl")
         if not os.access(kwokctl, os.X_OK):
-            raise SandboxError(f"{kwokctl} is missing; run `gpufleet sandbox up` to build it")
+            raise SandboxError(f"{kwokctl} is missing; run `gpufleet sandbox up` to have it again")
         # KWOK_* settings of the user's own clusters would change this one, and kubectl has a cache under HOME.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
         environment |= {
@@ -319,13 +319,12 @@ class ControlPlane:
             # Client-side limits of the controllers make 400 pods take 22 seconds instead of 7.
             "disableQPSLimits": True,
             "quietPull": True,
-            "cacheDir": str(download_directory()),
             **ports,
         }
-        if not self.binaries.downloads:
-            for component in _COMPONENTS.values():
-                options[component.binary_option] = str(self.binaries.path(component.program))
-            options["kubectlBinary"] = str(self.binaries.path("kubectl"))
+        # Without these, kwokctl would download them.
+        for component in _COMPONENTS.values():
+            options[component.binary_option] = str(self.binaries.path(component.program))
+        options["kubectlBinary"] = str(self.binaries.path("kubectl"))
         head = {
             "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
             "kind": "KwokctlConfiguration",

@@ -31,19 +31,24 @@ from gpufleet.bare_metal.kubespray.driver.payloads import (
     SshFiles,
 )
 from gpufleet.bare_metal.kubespray.driver.playbook import Outcome
+from gpufleet.bare_metal.kubespray.driver.settings import left_by_hand
 from gpufleet.bare_metal.kubespray.driver.steps import (
     CONTROL_PLANE,
     ETCD,
     Desired,
+    Journal,
     Node,
     Step,
     change_problems,
+    changed_variables,
     committed,
+    dead_members,
     leaving,
     next_step,
     removals,
     whole,
     with_role,
+    without_members,
 )
 
 FOLDER = "CLUSTER_FOLDER"
@@ -52,11 +57,39 @@ FOLDER = "CLUSTER_FOLDER"
 SECRETS = "inventory/group_vars/all/secrets.yml"
 """Variables of all hosts that are secret, in the cluster's folder."""
 
+SECRET_VARIABLES = "secret variables"
+"""Key of their digests among the groups of variables in a journal."""
+
 HOST_SECRETS = "inventory/host_vars/{}/secrets.yml"
 """Those of one host."""
 
 SSH_FILES: tuple[Literal["ssh_config"], Literal["known_hosts"]] = ("ssh_config", "known_hosts")
 """Files of the SSH client, in the cluster's folder."""
+
+GOING = ("remove-node.yml", "recover-control-plane.yml")
+"""Playbooks that remove members."""
+
+CLUSTER_INFO_FILE = "cluster-info.yml"
+"""Playbook of the driver's own, in the cluster's folder."""
+
+CLUSTER_INFO = """\
+- name: Name the API server that nodes join at
+  hosts: kube_control_plane[0]
+  gather_facts: false
+  roles: [kubespray_defaults]
+  tasks:
+    - name: Replace the server in cluster-info
+      vars:
+        address: "{{ '[' ~ main_access_ip ~ ']' if ':' in main_access_ip else main_access_ip }}"
+      shell: >-
+        set -o pipefail; {{ kubectl }} get configmap cluster-info --namespace kube-public --output yaml
+        | sed 's#server: .*#server: https://{{ address }}:{{ kube_apiserver_port }}#'
+        | {{ kubectl }} replace --filename -
+      args: {executable: /bin/bash}
+      when: loadbalancer_apiserver is not defined
+"""
+"""kubeadm joins new nodes at the server that cluster-info names, the first control plane node that there was. kubespray
+leaves that to an editor (docs/operations/nodes.md:114-118 at v2.31.0)."""
 
 LAUNCHER = """\
 #!/bin/sh
@@ -82,11 +115,18 @@ def _last_words(log: pathlib.Path) -> str:
     return f"it ended in its middle; its last line: {lines[-1][:400]}" if lines else "it printed nothing"
 
 
-def settings_of(folder: pathlib.Path, desired: Desired) -> str:
-    """Digest of what holds for the whole cluster, secret variables included."""
+def with_all_secrets(folder: pathlib.Path, desired: Desired) -> Desired:
+    """What is wanted with digests of secret variables, so that a change of one is seen as a change of its name."""
     secret = folder / SECRETS
-    text = json.dumps(desired["variables"], sort_keys=True) + (secret.read_text() if secret.exists() else "")
-    return hashlib.sha256(text.encode()).hexdigest()
+    lines = secret.read_text().splitlines() if secret.exists() else []
+    digests = {
+        line.partition(":")[0].strip('"'): hashlib.sha256(line.encode()).hexdigest()
+        for line in lines
+        if line.startswith('"')
+    }
+    nodes = {name: with_secrets(folder, name, node) for name, node in desired["nodes"].items()}
+    variables = desired["variables"] | ({SECRET_VARIABLES: digests} if digests else {})
+    return desired | {"nodes": nodes, "variables": variables}
 
 
 def with_secrets(folder: pathlib.Path, name: str, node: Node) -> Node:
@@ -195,12 +235,12 @@ def stage_ssh(cluster: Cluster, connections: SshConnections, wanted: Set[str]) -
 
 def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
     """Runs one step after another until all is there, and commits each."""
-    desired = desired | {
-        "nodes": {name: with_secrets(cluster.folder, name, node) for name, node in desired["nodes"].items()}
-    }
-    settings = settings_of(cluster.folder, desired)
-    while step := next_step(cluster.journal(), desired, settings):
+    desired = with_all_secrets(cluster.folder, desired)
+    while step := next_step(cluster.journal(), desired):
         journal = cluster.journal()
+        if step["playbook"] in GOING:
+            member_removed(cluster, desired, step, lock)
+            continue
         begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
         cluster.keep(journal | {"touched": journal["touched"] | begun})
         if step["limit"]:
@@ -208,13 +248,45 @@ def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
         outcome, log = cluster.run(step, lock)
         if not outcome.well:
             raise failure(step, outcome, log)
-        cluster.keep(committed(cluster.journal(), desired, step, settings))
+        after = committed(cluster.journal(), desired, step)
+        cluster.keep(after)
+        for line in left_by_hand(_new_values(journal, after)):
+            say(line)
     say("nothing is left to do")
+
+
+def _new_values(before: Journal, after: Journal) -> dict[str, Any]:
+    """New values of the variables that a step has changed, by name."""
+    if "variables" not in before:
+        return {}
+    changed = changed_variables(before, {"variables": after.get("variables", {})}) or []  # type: ignore[typeddict-item]
+    values = {name: value for variables in after.get("variables", {}).values() for name, value in variables.items()}
+    return {name: values.get(name) for name in changed}
+
+
+def member_removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
+    """Remove dead members. Where the first of the control plane is among them, kubeadm is told which is the first now:
+    whatever joins later asks there."""
+    if step["limit"]:
+        gather(cluster, step, lock)
+    outcome, log = cluster.run(step, lock)
+    if not outcome.well:
+        raise failure(step, outcome, log)
+    control = with_role(step["inventory"], CONTROL_PLANE)
+    if step.get("broken") and control[0] in step["brings"]:
+        cluster.write(CLUSTER_INFO_FILE, CLUSTER_INFO)
+        survivors = {name: node for name, node in step["inventory"].items() if name not in step["brings"]}
+        told = whole(str(cluster.folder / CLUSTER_INFO_FILE), survivors, [])
+        told["limit"] = with_role(survivors, CONTROL_PLANE)[:1]
+        outcome, log = cluster.run(told, lock)
+        if not outcome.well:
+            raise failure(told, outcome, log)
+    cluster.keep(committed(cluster.journal(), desired, step))
 
 
 def gather(cluster: Cluster, step: Step, lock: int) -> None:
     """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md
-    at v2.31.0). A worker that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+    at v2.31.0). A node that is down and that the step is not for keeps the facts it had, and does not hold it up."""
     down = unreachable(cluster, step, lock)
     missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
     if missing:
@@ -225,13 +297,18 @@ def gather(cluster: Cluster, step: Step, lock: int) -> None:
 
 
 def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
-    """Workers that are down and that the step can do without, once facts of all others have been gathered.
+    """Nodes that are down and that the step can do without, once facts of all others have been gathered.
 
     Raises RunError where it cannot do without.
     """
-    facts = whole("playbooks/facts.yml", step["inventory"], [], {"any_errors_fatal": False})
+    broken = step.get("broken", [])
+    there = {name: node for name, node in step["inventory"].items() if name not in broken}
+    facts = whole("playbooks/facts.yml", there, [], {"any_errors_fatal": False})
+    facts |= {"inventory": step["inventory"], "broken": broken}
     outcome, log = cluster.run(facts, lock)
-    needed = {*step["brings"], *with_role(step["inventory"], CONTROL_PLANE), *with_role(step["inventory"], ETCD)}
+    # kubespray works for one node through the first of either group.
+    firsts = [*with_role(there, CONTROL_PLANE)[:1], *with_role(there, ETCD)[:1]]
+    needed = {*step["brings"], *step["limit"], *firsts} - {*broken}
     if not outcome.recap or outcome.failed or needed & set(outcome.unreachable):
         raise failure(facts, outcome, log)
     for name in outcome.unreachable:
@@ -254,6 +331,8 @@ def remove(cluster: Cluster, payload: RemovePayload) -> None:
             # Nothing has ever come up: there is no cluster to remove it from.
             forget(cluster, desired)
             return
+        while dead := dead_members(cluster.journal(), desired):
+            member_removed(cluster, desired, without_members(cluster.journal(), desired, dead), lock)
         for step in removals(cluster.journal(), desired):
             removed(cluster, desired, step, lock)
         brought_up(cluster, desired, lock)
@@ -274,7 +353,7 @@ def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
     outcome, log = cluster.run(step, lock)
     if not outcome.well:
         raise failure(step, outcome, log)
-    cluster.keep(committed(cluster.journal(), desired, step, ""))
+    cluster.keep(committed(cluster.journal(), desired, step))
     for name in step["brings"]:
         shutil.rmtree((cluster.folder / HOST_SECRETS.format(name)).parent, ignore_errors=True)
 

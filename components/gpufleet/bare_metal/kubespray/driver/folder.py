@@ -23,7 +23,6 @@ NO_CLUSTER: Journal = {
     "identity": "",
     "members": {},
     "touched": {},
-    "settings": None,
     "secrets": None,
     "kubespray": "",
     "kubernetes": "",
@@ -113,7 +112,7 @@ class Cluster:
                 f" {playbook.SPACE_NEEDED // 2**20} MiB for its log; free some, then run `pulumi up` again"
             )
         # JSON is YAML too; the file's name decides who reads it, and kubespray's ansible.cfg leaves out `.ini`.
-        self.write("inventory/hosts.yaml", json.dumps(hosts(step["inventory"]), indent=1))
+        self.write("inventory/hosts.yaml", json.dumps(hosts(step["inventory"], step.get("broken", ())), indent=1))
         for name in ("logs", "facts", "cp", "tmp"):
             (self.folder / name).mkdir(mode=0o700, exist_ok=True)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")

@@ -6,15 +6,20 @@ Sent to the machine that runs kubespray as it is: standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
+from gpufleet.bare_metal.kubespray.driver.settings import UPGRADE
+from gpufleet.bare_metal.kubespray.driver.settings import extra as extra_for
 from gpufleet.problem import Path, Problem
 
 CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
 
 GROUPS = {CONTROL_PLANE: "kube_control_plane", ETCD: "etcd", WORKER: "kube_node"}
 """kubespray's groups, by role; it makes `k8s_cluster` of them by itself (roles/dynamic_groups at v2.31.0)."""
+
+BROKEN = {CONTROL_PLANE: "broken_kube_control_plane", ETCD: "broken_etcd"}
+"""Groups of dead members, by role (docs/operations/recover-control-plane.md at v2.31.0)."""
 
 FIXED = ("ip", "access_ip", "etcd_member_name")
 """Variables of a host that its certificates, its etcd member and other nodes rely on."""
@@ -62,6 +67,8 @@ class Node(TypedDict):
     variables: dict[str, Any]
     secrets: NotRequired[str]
     """Digest of its secret variables, known where kubespray runs and nowhere else."""
+    generation: NotRequired[int]
+    """Generation of the machine's installation; 1 if it is missing."""
 
 
 class Desired(TypedDict):
@@ -83,10 +90,12 @@ class Journal(TypedDict):
     identity: str
     members: dict[str, Node]
     touched: dict[str, Node]
-    settings: str | None
     secrets: str | None
     kubespray: str
     kubernetes: str
+    variables: NotRequired[dict[str, dict[str, Any]]]
+    """Variables that every node has, by group, with digests of secret ones. Missing where it is not known what the
+    nodes have: after a member has gone, and in journals of older drivers."""
     immutable: NotRequired[dict[str, Any]]
     """Values of `IMMUTABLE` with which the cluster was created; journals of older drivers lack them."""
 
@@ -99,6 +108,8 @@ class Step(TypedDict):
     limit: list[str]
     extra: dict[str, Any]
     brings: list[str]
+    broken: NotRequired[list[str]]
+    """Dead members, which are in kubespray's groups of broken nodes and in no others."""
 
 
 def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
@@ -120,11 +131,17 @@ def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
     return {name: node for name, node in there.items() if name not in desired["nodes"]}
 
 
-def hosts(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """An inventory as Ansible's `yaml` plugin reads it."""
-    groups = {
-        group: {"hosts": {name: dict[str, Any]() for name in with_role(nodes, role)}} for role, group in GROUPS.items()
-    }
+def hosts(nodes: Mapping[str, Node], broken: Collection[str] = ()) -> dict[str, Any]:
+    """An inventory as Ansible's `yaml` plugin reads it. Broken nodes are in groups of their own."""
+    groups: dict[str, Any] = {group: {"hosts": {}} for group in GROUPS.values()}
+    if broken:
+        groups |= {group: {"hosts": {}} for group in BROKEN.values()}
+    for role, group in GROUPS.items():
+        for name in with_role(nodes, role):
+            if name not in broken:
+                groups[group]["hosts"][name] = {}
+            elif role in BROKEN:
+                groups[BROKEN[role]]["hosts"][name] = {}
     return {"all": {"hosts": {name: node["variables"] for name, node in nodes.items()}, "children": groups}}
 
 
@@ -191,10 +208,22 @@ def _immutable(journal: Journal, desired: Desired) -> Iterator[Problem]:
 def _firsts(journal: Journal, desired: Desired) -> Iterator[Problem]:
     """docs/operations/nodes.md at v2.31.0: the first of either group stays, and new ones are appended."""
     where: Path = ("nodes",)
+    dead = dead_members(journal, desired)
     for role in (CONTROL_PLANE, ETCD):
         before, after = with_role(journal["members"], role), with_role(desired["nodes"], role)
+        if before and not {*before} - {*dead}:
+            message = (
+                f"no node of {GROUPS[role]} is left; one that runs is needed to recover the others; bring one up, or"
+                " restore etcd's snapshot into a new cluster"
+            )
+            yield Problem(where, "no-member-left", message)
+            continue
+        before = [name for name in before if name not in dead]
         if before and before[0] not in desired["nodes"]:
-            message = f"{before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it; keep it in the list"
+            message = (
+                f"{before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it while it runs; keep it in the"
+                " list, or switch it off and name it among the lost nodes"
+            )
             yield Problem(where, "first-node-removed", message)
         elif [name for name in after if name in before] + [name for name in after if name not in before] != after:
             message = f"a new node precedes an existing one in {GROUPS[role]}; move it to the end of the list"
@@ -205,8 +234,9 @@ def _firsts(journal: Journal, desired: Desired) -> Iterator[Problem]:
 
 
 def _roles(journal: Journal, desired: Desired) -> Iterator[Problem]:
+    dead = dead_members(journal, desired)
     for name, node in journal["members"].items():
-        if name not in desired["nodes"]:
+        if name not in desired["nodes"] or name in dead:
             continue
         wanted = desired["nodes"][name]["roles"]
         for role in node["roles"]:
@@ -224,8 +254,9 @@ def _roles(journal: Journal, desired: Desired) -> Iterator[Problem]:
 
 
 def _addresses(journal: Journal, desired: Desired) -> Iterator[Problem]:
+    dead = dead_members(journal, desired)
     for name, node in journal["members"].items():
-        after = desired["nodes"].get(name, node)["variables"]
+        after = (node if name in dead else desired["nodes"].get(name, node))["variables"]
         for key in FIXED:
             if node["variables"].get(key) != after.get(key):
                 message = (
@@ -237,6 +268,8 @@ def _addresses(journal: Journal, desired: Desired) -> Iterator[Problem]:
 
 def _etcd(journal: Journal, desired: Desired) -> Iterator[Problem]:
     before, after = set(with_role(journal["members"], ETCD)), set(with_role(desired["nodes"], ETCD))
+    # The dead have no vote to lose: whoever replaces them only joins.
+    before -= {*dead_members(journal, desired)}
     if before - after and after - before:
         message = (
             f"etcd gains {', '.join(sorted(after - before))} and loses {', '.join(sorted(before - after))} at once; add"
@@ -248,15 +281,17 @@ def _etcd(journal: Journal, desired: Desired) -> Iterator[Problem]:
 # -- what comes next --------------------------------------------------------------------------------------------------
 
 
-def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
-    """What to run next towards what is wanted; None when all is there. Removals are no part of it.
+def next_step(journal: Journal, desired: Desired) -> Step | None:
+    """What to run next towards what is wanted; None when all is there. Removals of what runs are no part of it.
 
-    `settings` is a digest of what holds for the whole cluster. Every step that has been committed brings the end
-    nearer: an upgrade of what is there, then one run for everything else.
+    Every step that has been committed brings the end nearer: dead members go, what is there is upgraded, then one run
+    does everything else.
     """
     members, nodes = journal["members"], desired["nodes"]
     if not members:
         return whole("cluster.yml", nodes, list(nodes))
+    if dead := dead_members(journal, desired):
+        return without_members(journal, desired, dead)
     # What is lost would hold up every run that is not limited.
     going = {name: node for name, node in leaving(journal, desired).items() if name not in desired["lost"]}
     if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
@@ -266,13 +301,48 @@ def next_step(journal: Journal, desired: Desired, settings: str) -> Step | None:
         return whole("upgrade-cluster.yml", staying | going, list(staying), extra)
     changed = [name for name, node in nodes.items() if members.get(name) != node]
     everyone = nodes | going
-    if journal["settings"] != settings or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
-        more_etcd = any(ETCD in nodes[name]["roles"] and name not in members for name in nodes)
-        # docs/operations/nodes.md at v2.31.0, "Adding an etcd node".
-        return whole("cluster.yml", everyone, list(nodes), {"etcd_retries": 10} if more_etcd else {})
+    variables = changed_variables(journal, desired)
+    if any(node["roles"] != [WORKER] for node in going.values()):
+        # The removal of a member ends in a run that applies every variable; one such run is enough.
+        variables = []
+    if variables is None or variables or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
+        return whole("cluster.yml", everyone, list(nodes), _for_all(journal, desired, variables))
     if changed:
         return {"playbook": "scale.yml", "inventory": everyone, "limit": changed, "extra": {}, "brings": changed}
     return None
+
+
+def changed_variables(journal: Journal, desired: Desired) -> list[str] | None:
+    """Names of the variables that differ from what the whole cluster has; None where that is not known."""
+    if "variables" not in journal:
+        return None
+    before, after = journal["variables"], desired["variables"]
+    return sorted(
+        {
+            name
+            for group in before.keys() | after.keys()
+            for name in before.get(group, {}).keys() | after.get(group, {}).keys()
+            if before.get(group, {}).get(name, _ABSENT) != after.get(group, {}).get(name, _ABSENT)
+        }
+    )
+
+
+_ABSENT = object()
+
+
+def _for_all(journal: Journal, desired: Desired, variables: list[str] | None) -> dict[str, Any]:
+    """Extra variables of cluster.yml, by which it applies what has changed."""
+    members, nodes = journal["members"], desired["nodes"]
+    found = dict(UPGRADE) if variables is None else extra_for(variables)
+    for name in with_role(nodes, CONTROL_PLANE):
+        before, after = (side[name]["variables"] if name in side else {} for side in (members, nodes))
+        if name in members:
+            changed = before.keys() | after.keys()
+            found |= extra_for(key for key in changed if before.get(key, _ABSENT) != after.get(key, _ABSENT))
+    if any(name not in members for name in with_role(nodes, ETCD)):
+        # docs/operations/nodes.md:141 and :144 at v2.31.0, "Adding an etcd node".
+        found |= {"etcd_retries": 10, **UPGRADE}
+    return found
 
 
 def _by_itself(before: Node | None, after: Node) -> bool:
@@ -283,8 +353,55 @@ def _by_itself(before: Node | None, after: Node) -> bool:
 
 
 def whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any] | None = None) -> Step:
-    """A run on every node of its inventory."""
-    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": extra or {}, "brings": brings}
+    """A run on every node of its inventory. kubespray refuses an even number of etcd members, which there is for as
+    long as one of them is being replaced (roles/validate_inventory/tasks/main.yml:58-63 at v2.31.0)."""
+    members = len(with_role(nodes, ETCD))
+    even = {"ignore_assert_errors": True} if members and members % 2 == 0 else {}
+    return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": {**(extra or {}), **even}, "brings": brings}
+
+
+# -- members that are dead --------------------------------------------------------------------------------------------
+
+
+def dead_members(journal: Journal, desired: Desired) -> list[str]:
+    """Members of etcd or of the control plane that will not come back: those named among the lost nodes, and those
+    whose machine has been installed anew."""
+    return [
+        name
+        for name, node in journal["members"].items()
+        if node["roles"] != [WORKER]
+        and (
+            name in desired["lost"]
+            if name not in desired["nodes"]
+            else node.get("generation", 1) != desired["nodes"][name].get("generation", 1)
+        )
+    ]
+
+
+def without_members(journal: Journal, desired: Desired, dead: list[str]) -> Step:
+    """The run that removes dead members. Survivors do it: what is new joins later, in a run of its own, once the API
+    server answers again."""
+    members = journal["members"]
+    inventory = {name: node for name, node in members.items() if name in dead or name not in desired["lost"]}
+    if not _has_to_recover(members, dead):
+        extra = LOST | {"node": ",".join(dead), "skip_confirmation": True}
+        return whole("remove-node.yml", inventory, dead, extra)
+    survivors = {name: node for name, node in inventory.items() if name not in dead}
+    limit = [name for name, node in survivors.items() if node["roles"] != [WORKER]]
+    step = whole("recover-control-plane.yml", survivors, dead, {"etcd_retries": 10, **UPGRADE})
+    return step | {"inventory": inventory, "limit": limit, "broken": dead}
+
+
+def _has_to_recover(members: Mapping[str, Node], dead: Collection[str]) -> bool:
+    """Whether remove-node.yml cannot do it: it works on the first of either group, and wants etcd's quorum
+    (roles/remove_node/pre_remove/tasks/main.yml:8 and roles/remove-node/remove-etcd-node/tasks/main.yml:9 at
+    v2.31.0)."""
+    etcd = with_role(members, ETCD)
+    firsts = {*with_role(members, CONTROL_PLANE)[:1], *etcd[:1]}
+    return bool(firsts & {*dead}) or 2 * len([name for name in etcd if name not in dead]) <= len(etcd)
+
+
+# -- removals ---------------------------------------------------------------------------------------------------------
 
 
 def removals(journal: Journal, desired: Desired) -> list[Step]:
@@ -321,22 +438,23 @@ def _grace_and_detach(desired: Desired) -> str:
     return f"{{{{ {DETACH_SECONDS} if {drained} else {desired['drain_grace_seconds']} }}}}"
 
 
-def committed(journal: Journal, desired: Desired, step: Step, settings: str) -> Journal:
+def committed(journal: Journal, desired: Desired, step: Step) -> Journal:
     """What is in the cluster once the step has ended well."""
     brings = step["brings"]
     after = journal.copy()
     after["touched"] = {name: node for name, node in journal["touched"].items() if name not in brings}
-    if step["playbook"] == "remove-node.yml":
+    if step["playbook"] in ("remove-node.yml", "recover-control-plane.yml"):
         left = {name: node for name, node in journal["members"].items() if name in brings}
         after["members"] = {name: node for name, node in journal["members"].items() if name not in brings}
         # Those that stay still name a member of etcd or of the control plane that is gone.
         if any(node["roles"] != [WORKER] for node in left.values()):
-            after["settings"] = None
+            after.pop("variables", None)
         return after
     members = journal["members"] | {name: desired["nodes"][name] for name in brings}
     # In the order of what is wanted: the first of a group is special.
     after["members"] = {name: members[name] for name in desired["nodes"] | members if name in members}
     if not step["limit"]:
-        after |= {"settings": settings, "kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
+        after |= {"kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
+        after["variables"] = desired["variables"]
         after["immutable"] = immutable(desired["variables"])
     return after

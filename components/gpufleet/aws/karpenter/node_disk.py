@@ -1,0 +1,150 @@
+"""Root volume of a node, and how fast images get onto it: what EBS and nodeadm allow, and nodeadm's user data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from gpufleet import quantity
+from gpufleet.aws.ec2.instance_types import InstanceType
+from gpufleet.aws.karpenter.node_pool_args import AmiTerm, NodeClass
+from gpufleet.problem import Problem
+
+IOPS = (3000, 16000)
+"""Lowest and highest IOPS of a gp3 volume (pkg/apis/v1/ec2nodeclass.go of aws/karpenter-provider-aws at v1.14.1)."""
+
+THROUGHPUT = (125, 1000)
+"""Lowest and highest throughput of a gp3 volume in MiB/s, from the same file."""
+
+IOPS_PER_GIB = 500
+"""Most IOPS for each GiB of a gp3 volume (Amazon EBS user guide, "General Purpose SSD volumes")."""
+
+IOPS_PER_MIB = 4
+"""Fewest IOPS for each MiB/s of a gp3 volume's throughput, from the same page: 0.25 MiB/s per provisioned IOPS."""
+
+FAST_IMAGE_PULL_SINCE = "v20250821"
+"""First release of EKS's AMIs whose nodeadm has the gate `FastImagePull`. Earlier ones ignore it: nodeadm does not
+reject what it does not know (CHANGELOG.md and nodeadm/internal/api/bridge/decode.go of awslabs/amazon-eks-ami)."""
+
+FAST_IMAGE_PULL_THROUGHPUT = 600
+"""Throughput of the root volume in MiB/s below which pulling in parallel can take longer (nodeadm/doc/examples.md)."""
+
+FAST_IMAGE_PULL_CPUS = 4
+FAST_IMAGE_PULL_MEMORY = 8192
+"""MiB of an instance type below which nodeadm ignores the gate, as below that many vCPUs: it wants 7 GiB of what the
+kernel sees (`UseSOCISnapshotter` in nodeadm/internal/containerd/config.go)."""
+
+_NODE_CONFIG = """\
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  featureGates:
+    FastImagePull: true
+"""
+_MIME = re.compile(r"\s*(?:MIME-Version|Content-Type):")
+_BOUNDARY = "//"
+
+
+def root_volume(node_class: NodeClass) -> dict[str, Any]:
+    """Return `ebs` of the root volume's block device mapping."""
+    volume: dict[str, Any] = {
+        "volumeSize": node_class.root_volume_size,
+        "volumeType": "gp3",
+        "encrypted": True,
+        "deleteOnTermination": True,
+        "iops": node_class.root_volume_iops,
+        "throughput": node_class.root_volume_throughput,
+        "kmsKeyID": node_class.root_volume_key,
+        "snapshotID": node_class.image_snapshot,
+    }
+    if node_class.image_snapshot:
+        # EC2 takes no encryption value beside a snapshot: the volume is encrypted as the snapshot is.
+        del volume["encrypted"]
+    return {name: value for name, value in volume.items() if value is not None}
+
+
+def user_data(node_class: NodeClass) -> str | None:
+    """Return the additional user data, with nodeadm's gate for parallel image pulls if it is wanted."""
+    own = node_class.user_data
+    if not node_class.fast_image_pull:
+        return own
+    if own is None:
+        return _NODE_CONFIG
+    kind = "application/node.eks.aws" if "kind: NodeConfig" in own else 'text/x-shellscript; charset="us-ascii"'
+    parts = (("application/node.eks.aws", _NODE_CONFIG), (kind, own))
+    body = "".join(f"--{_BOUNDARY}\nContent-Type: {kind}\n\n{text.rstrip()}\n\n" for kind, text in parts)
+    return f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{_BOUNDARY}"\n\n{body}--{_BOUNDARY}--\n'
+
+
+def ignores_fast_image_pull(instance_type: InstanceType) -> bool:
+    """Return whether nodes of the type ignore the gate, because they are too small."""
+    return instance_type.cpus < FAST_IMAGE_PULL_CPUS or instance_type.memory < FAST_IMAGE_PULL_MEMORY
+
+
+def disk_problems(node_class: NodeClass, family: str) -> Iterator[Problem]:
+    """Yield problems of the root volume and of image pulls; `family` is the AMI family."""
+    yield from _performance(node_class)
+    if node_class.image_snapshot is not None:
+        yield from _snapshot(node_class, family)
+    if node_class.fast_image_pull:
+        yield from _fast_image_pull(node_class, family)
+
+
+def _performance(node_class: NodeClass) -> Iterator[Problem]:
+    iops, throughput = node_class.root_volume_iops, node_class.root_volume_throughput
+    for argument, number, (least, most), unit in (
+        ("root_volume_iops", iops, IOPS, "IOPS"),
+        ("root_volume_throughput", throughput, THROUGHPUT, "MiB/s"),
+    ):
+        if number is not None and not least <= number <= most:
+            message = f"{number}; {least} to {most} {unit} is allowed; leave it out for {least}"
+            yield Problem((argument,), "volume-performance", message)
+    provisioned = IOPS[0] if iops is None else iops
+    if throughput is not None and throughput * IOPS_PER_MIB > max(provisioned, IOPS[0]):
+        needed = throughput * IOPS_PER_MIB
+        message = f"{throughput} MiB/s needs {needed} IOPS, and the volume has {provisioned}; raise its IOPS"
+        yield Problem(("root_volume_throughput",), "throughput-beyond-iops", message)
+    try:
+        size = quantity.parsed(node_class.root_volume_size) / Decimal(1024) ** 3
+    except ValueError:
+        return
+    if iops is not None and iops > IOPS[0] and iops > size * IOPS_PER_GIB:
+        message = f"{iops} IOPS; at most {IOPS_PER_GIB} for each GiB are allowed; lower them or enlarge the volume"
+        yield Problem(("root_volume_iops",), "iops-beyond-size", message)
+
+
+def _snapshot(node_class: NodeClass, family: str) -> Iterator[Problem]:
+    where = ("image_snapshot",)
+    if isinstance(node_class.image_snapshot, str) and not re.fullmatch("snap-[0-9a-z]+", node_class.image_snapshot):
+        message = f"id {node_class.image_snapshot!r}; snap- with digits and lower-case letters is allowed; correct it"
+        yield Problem(where, "resource-id", message)
+    if family != "Bottlerocket":
+        message = (
+            f"with {family}, whose images lie on the volume of the system; only Bottlerocket has a volume of their own;"
+            " put the images into an AMI of yours instead"
+        )
+        yield Problem(where, "snapshot-of-the-system", message)
+    if node_class.root_volume_key is not None:
+        message = "with a key; a volume is encrypted as its snapshot is; copy the snapshot with that key instead"
+        yield Problem(("root_volume_key",), "key-beside-a-snapshot", message)
+
+
+def _fast_image_pull(node_class: NodeClass, family: str) -> Iterator[Problem]:
+    where = ("fast_image_pull",)
+    if family != "AL2023":
+        yield Problem(where, "fast-pull-family", f"with {family}; only AL2023 is allowed; remove it")
+        return
+    for index, term in enumerate(node_class.ami_terms):
+        if old := _too_old(term):
+            message = f"{old} has no parallel pull; {FAST_IMAGE_PULL_SINCE} or later is allowed; raise the version"
+            yield Problem(("ami_terms", index, "alias"), "fast-pull-version", message)
+    if node_class.user_data and _MIME.match(node_class.user_data):
+        message = "beside user data in parts; add a part with a NodeConfig of nodeadm that has the gate, and remove it"
+        yield Problem(where, "fast-pull-user-data", message)
+
+
+def _too_old(term: AmiTerm) -> str | None:
+    version = (term.alias or "").partition("@")[2]
+    return term.alias if re.fullmatch(r"v[0-9]{8}", version) and version < FAST_IMAGE_PULL_SINCE else None
