@@ -179,6 +179,7 @@ def test_an_rsa_host_key_cannot_be_checked_by_pulumi_command(hosts: Hosts, stack
     hosts.start("gpu-1")
     running = stack(host)
     program = running.folder / "__main__.py"
-    program.write_text("from gpufleet.bare_metal import ssh\nssh._key_refusal = lambda key: None\n" + PROGRAM)
+    unchecked = "from gpufleet.bare_metal import ssh\nassert ssh._key_problems\nssh._key_problems = lambda key: ()\n"
+    program.write_text(unchecked + PROGRAM)
     running.given["hosts"][0]["host_keys"] = [rsa]
     assert "no common algorithm for host key" in running.up(check=False)
