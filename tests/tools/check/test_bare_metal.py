@@ -107,7 +107,8 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "the first of all": (
         {"first": "gone-1"},
         [
-            f"cluster.nodePools: gone-1 is the first of {group}; kubespray cannot remove it; keep it in the list"
+            f"cluster.nodePools: gone-1 is the first of {group}; kubespray cannot remove it while it runs;"
+            " keep it in the list, or switch it off and name it among the lost nodes"
             for group in ("kube_control_plane", "etcd")
         ],
     ),
