@@ -208,7 +208,8 @@ def place(path: str, flat: Mapping[Path, str]) -> Path | None:
         return next(
             (each[: len(wanted) + 1] for each in flat if row(each)[: len(wanted) + 1] == (*wanted, entry)), None
         )
-    return next(((*each[: len(wanted) - 1], wanted[-1]) for each in flat if row(each)[:-1] == wanted[:-1]), None)
+    names = max((index for index, part in enumerate(wanted) if part.startswith("<")), default=-1) + 1
+    return next(((*each[:names], *wanted[names:]) for each in flat if row(each)[:names] == wanted[:names]), None)
 
 
 ENTRIES = {
