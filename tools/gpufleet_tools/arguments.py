@@ -192,6 +192,7 @@ def _sandbox(commands: Commands) -> None:
     for name, text in (
         ("up", "bring the stack up: a real control plane, simulated nodes and jobs"),
         ("status", "print the table again"),
+        ("jobs", "queue jobs at the simulated GitHub, and print what becomes of all (needs up --arc real)"),
         ("down", "end it and remove it"),
         ("kubeconfig", "print the path of its kubeconfig"),
     ):
@@ -203,7 +204,16 @@ def _sandbox(commands: Commands) -> None:
                 choices=("pulumi",),
                 help=f"rehearse: a real `pulumi {_ENGINE[name]}` into the sandbox",
             )
+        if name == "jobs":
+            action.add_argument("job", nargs="*", metavar="LABEL=N", help="N jobs for a label")
+            action.add_argument("--seconds", metavar="N", type=float, default=30, help="how long each of them runs; 30")
         if name == "up":
+            action.add_argument(
+                "--arc",
+                choices=("simulated", "real"),
+                default="simulated",
+                help="real: run ARC's own controller and listeners, from the folder in GPUFLEET_ARC; simulated",
+            )
             action.add_argument(
                 "--jobs",
                 action="append",

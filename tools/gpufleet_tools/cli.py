@@ -342,8 +342,18 @@ def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.sandbox import lifecycle, report
 
     bring_up = lifecycle.rehearse if arguments.engine else lifecycle.up
+    if arguments.arc == "real":
+        lifecycle.refuse_engine(arguments.engine)
+        bring_up = lifecycle.up_with_arc
     outcome = bring_up(running, plan, arguments.binaries, arguments.jobs)
-    tables = report.tables(outcome.state, running.settings, plan, outcome.jobs, installed=arguments.engine is not None)
+    tables = report.tables(
+        outcome.state,
+        running.settings,
+        plan,
+        outcome.jobs,
+        installed=arguments.engine is not None,
+        arc_runs=arguments.arc == "real",
+    )
     terminal.console().print(tables)
     print(f"\n{outcome.changed}: {_summary(outcome.state)}")
     return FINDINGS if outcome.state.pending else OK
@@ -360,9 +370,21 @@ def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     running = stack.read(root, arguments.stack)
     state, mix = lifecycle.status(running)
-    terminal.console().print(report.tables(state, running.settings, running.plan(), mix))
+    arc_runs = lifecycle.arc_runs(running)
+    terminal.console().print(report.tables(state, running.settings, running.plan(), mix, arc_runs=arc_runs))
     print(f"\n{_summary(state)}")
     return FINDINGS if state.pending else OK
+
+
+def _sandbox_jobs(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from gpufleet_tools.plan import stack
+    from gpufleet_tools.sandbox import real_arc
+
+    running = stack.read(root, arguments.stack)
+    queued = real_arc.queue_jobs(running, arguments.job, arguments.seconds)
+    print(f"{queued} job{'s' * (queued != 1)} queued")
+    terminal.console().print(real_arc.jobs_table(running))
+    return OK
 
 
 def _sandbox_down(root: pathlib.Path, arguments: argparse.Namespace) -> int:
@@ -403,6 +425,7 @@ _SANDBOX = {
     "build": _sandbox_build,
     "up": _sandbox_up,
     "status": _sandbox_status,
+    "jobs": _sandbox_jobs,
     "down": _sandbox_down,
     "kubeconfig": _sandbox_kubeconfig,
 }

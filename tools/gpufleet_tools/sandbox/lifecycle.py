@@ -13,7 +13,8 @@ from typing import Any
 from gpufleet_stacks.settings.models.settings import ExistingSecretCredentials, Settings
 from gpufleet_tools.plan.plan import Plan, revealed
 from gpufleet_tools.plan.stack import STAND_IN, Stack
-from gpufleet_tools.sandbox import arc_stand_in, helm_releases, job_driver, nodes, state
+from gpufleet_tools.sandbox import arc_stand_in, helm_releases, job_driver, nodes, real_arc, state
+from gpufleet_tools.sandbox.arc import control, programs
 from gpufleet_tools.sandbox.aws import observation, prices
 from gpufleet_tools.sandbox.aws.account import reservations_of
 from gpufleet_tools.sandbox.aws.cloud import cloud_of, running_build
@@ -44,6 +45,33 @@ class Outcome:
     """Jobs by label."""
     changed: str
     """One line on what is different from before."""
+
+
+def up_with_arc(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
+    """Brings the stack up with ARC's own controller and listeners; only GitHub is simulated. Raises SandboxError."""
+    if on_eks(stack):
+        raise SandboxError(f"{stack.name}: --arc real runs stacks on bare metal only; leave --arc out")
+    mix = job_driver.job_mix(jobs, stack.settings)
+    programs.find(real_arc.arc_version(plan))
+    installed = real_arc.objects(plan)
+    control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source), runs_arc=True)
+    change = control_plane.up()
+    own = real_arc.with_app_keys(own_objects(plan), real_arc.folder_of(control_plane))
+    github = real_arc.start(control_plane, plan)
+    for label, count in mix.items():
+        github.call("assign", label=label, count=count)
+    return _applied(stack, plan, control_plane, change, [*surroundings(stack, plan), *own, *installed], mix)
+
+
+def refuse_engine(engine: str | None) -> None:
+    """Raises SandboxError where ARC is to be real in a rehearsal."""
+    if engine:
+        raise SandboxError("--arc real: Helm renders the charts itself, without an engine; leave out --engine or --arc")
+
+
+def arc_runs(stack: Stack) -> bool:
+    """Whether ARC's own programs run in the sandbox of a stack."""
+    return control.control_file(ControlPlane.of(stack.root, stack.name, binaries.without_building())).exists()
 
 
 def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:

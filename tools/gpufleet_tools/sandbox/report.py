@@ -17,9 +17,16 @@ from gpufleet_tools.terminal import share, table
 
 
 def tables(
-    state: State, settings: Settings, plan: Plan, mix: Mapping[str, int], *, installed: bool = False
+    state: State,
+    settings: Settings,
+    plan: Plan,
+    mix: Mapping[str, int],
+    *,
+    installed: bool = False,
+    arc_runs: bool = False,
 ) -> RenderableType:
-    """Everything there is to see. `installed` says whether Helm has installed the charts, as a rehearsal does."""
+    """Everything there is to see. `installed` says whether Helm has installed the charts, as a rehearsal does;
+    `arc_runs` whether ARC's own programs run."""
     cloud = state.cloud
     nodes = [NodesTable(state, cloud), Text(), pools_table(cloud)] if cloud else [_nodes_table(state, settings)]
     return Group(
@@ -27,7 +34,7 @@ def tables(
         Text(),
         _scale_sets_table(state, settings, mix),
         Text(),
-        _others_table(state, plan, installed),
+        _others_table(state, plan, installed, arc_runs),
     )
 
 
@@ -66,7 +73,7 @@ def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) 
     return made
 
 
-def _others_table(state: State, plan: Plan, installed: bool) -> Table:
+def _others_table(state: State, plan: Plan, installed: bool, arc_runs: bool) -> Table:
     made = table("also", "", left=("also", ""))
     for name, pods in sorted(state.cloud.deployments.items()) if state.cloud else ():
         there = f"{pods.running} of {pods.running + pods.pending} pods running"
@@ -78,7 +85,7 @@ def _others_table(state: State, plan: Plan, installed: bool) -> Table:
         if kind in _ON_MACHINES:
             made.add_row(f"{kind} {resource.name}", f"not run: {_ON_MACHINES[kind]}")
     for release in plan.releases():
-        there = "installed" if installed else _instead(release)
+        there = "installed" if installed else (arc_runs and _OF_ARC.get(release.chart_name)) or _instead(release)
         made.add_row(f"Helm release {release.name}", there)
     return made
 
@@ -97,6 +104,12 @@ _INSTEAD = {
     "gha-runner-scale-set": "not installed: GitHub and its listener are simulated",
 }
 """What there is in place of a chart, by its name."""
+
+_OF_ARC = {
+    "gha-runner-scale-set-controller": "rendered by Helm; ARC's own controller runs",
+    "gha-runner-scale-set": "rendered by Helm; ARC's own listener runs, and GitHub is simulated",
+}
+"""What there is of ARC's charts where its own programs run."""
 
 
 def _instead(release: Release) -> str:

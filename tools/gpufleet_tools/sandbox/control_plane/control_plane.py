@@ -58,6 +58,12 @@ _COMPONENTS: Mapping[str, _Component] = {
 _PORTS = range(20_000, 32_768)
 _CREATE_ATTEMPTS = 3
 _STAGES = Path(__file__).parent / "stages.yaml"
+_POD_STAGE = "  resourceRef: {apiGroup: v1, kind: Pod}\n  selector:\n    matchExpressions:\n"
+_WITHOUT_ARC = (
+    _POD_STAGE,
+    f"{_POD_STAGE}      - key: '.metadata.labels[\"app.kubernetes.io/component\"]'\n"
+    "        operator: NotIn\n        values: [controller-manager, runner-scale-set-listener]\n",
+)
 # Seconds for a control plane to answer. Creating one takes 4 on 2 idle cores; a machine busy compiling took
 # 30.
 _PATIENCE = 120.0
@@ -90,12 +96,14 @@ class ControlPlane:
     name: str
     directory: Path
     binaries: Binaries
+    runs_arc: bool = False
+    """Whether ARC's own controller and listeners run: kwok leaves their pods to the kubelet in sandbox/arc."""
 
     @classmethod
-    def of(cls, project_dir: Path, stack: str, binaries: Binaries) -> ControlPlane:
+    def of(cls, project_dir: Path, stack: str, binaries: Binaries, *, runs_arc: bool = False) -> ControlPlane:
         """The control plane of `stack` in the checkout `project_dir`, in this user's state directory."""
         name = cluster_name(project_dir, stack)
-        return cls(name, state_directory() / name, binaries)
+        return cls(name, state_directory() / name, binaries, runs_arc)
 
     @property
     def kubeconfig(self) -> Path:
@@ -330,7 +338,8 @@ class ControlPlane:
             "kind": "KwokctlConfiguration",
             "options": options,
         }
-        return json.dumps(head) + "\n---\n" + _STAGES.read_text()
+        stages = _STAGES.read_text()
+        return json.dumps(head) + "\n---\n" + (stages.replace(*_WITHOUT_ARC) if self.runs_arc else stages)
 
 
 def _said(line: str) -> str:

@@ -1,0 +1,1 @@
+"""ARC's own controller and listeners in the sandbox, with GitHub simulated."""

@@ -1,0 +1,160 @@
+"""A stack whose ARC is real: its own controller and listeners, charts rendered by Helm. Only GitHub is simulated."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.table import Table
+
+from gpufleet_tools.plan.plan import Plan, Release
+from gpufleet_tools.plan.stack import STAND_IN, Stack
+from gpufleet_tools.sandbox import job_driver
+from gpufleet_tools.sandbox.arc import charts, control, programs
+from gpufleet_tools.sandbox.arc.control import Configuration, Control
+from gpufleet_tools.sandbox.arc.github import STATES
+from gpufleet_tools.sandbox.build import binaries
+from gpufleet_tools.sandbox.control_plane import daemons
+from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
+from gpufleet_tools.sandbox.errors import SandboxError
+from gpufleet_tools.terminal import table
+
+_CONTROLLER = "gha-runner-scale-set-controller"
+_APP_KEY = "github_app_private_key"
+
+
+def arc_version(plan: Plan) -> str:
+    """Return the version of the stack's ARC, and see to it that it can run here. Raises SandboxError."""
+    found = [each for each in plan.releases() if each.chart_name == _CONTROLLER]
+    if not found:
+        raise SandboxError(f"{plan.stack}: --arc real: the stack installs no ARC")
+    for release in plan.releases():
+        own = [key for key in ("proxy", "githubServerTLS") if release.is_scale_set and release.values.get(key)]
+        if own:
+            raise SandboxError(
+                f"{plan.stack}: --arc real: label {release.name} has {' and '.join(own)}: its listener would connect"
+                " to GitHub's real address; leave --arc out"
+            )
+    return found[0].version
+
+
+def objects(plan: Plan) -> list[dict[str, Any]]:
+    """Return what Helm would install for ARC's releases. Raises SandboxError."""
+    found = []
+    for release in plan.releases():
+        if release.is_scale_set or release.chart_name == _CONTROLLER:
+            found += charts.rendered(release)
+    return found
+
+
+def with_app_keys(manifests: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """Return manifests whose Secrets have a key that ARC can sign with, in place of each App's stand-in."""
+    stand_in = base64.b64encode(STAND_IN.encode()).decode()
+    result = []
+    for each in manifests:
+        data = each.get("data", {})
+        if each["kind"] == "Secret" and data.get(_APP_KEY) == stand_in:
+            metadata = each["metadata"]
+            pem = app_key(folder, f"{metadata['namespace']}-{metadata['name']}")
+            each = {**each, "data": {**data, _APP_KEY: base64.b64encode(pem.encode()).decode()}}
+        result.append(dict(each))
+    return result
+
+
+def app_key(folder: Path, name: str) -> str:
+    """Return the private key of an App of the sandbox, in PEM."""
+    # Imported here: a sandbox with a simulated ARC has no use for it, and it takes long.
+    from gpufleet_tools.sandbox.arc import certificates
+
+    return certificates.app_key(folder / f"{name}.pem")
+
+
+def folder_of(control_plane: ControlPlane) -> Path:
+    """Return the folder of everything that belongs to the real ARC."""
+    folder = control_plane.directory / "arc"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def start(control_plane: ControlPlane, plan: Plan) -> Control:
+    """Have the process around ARC running, and return the way to it. Raises SandboxError."""
+    version = arc_version(plan)
+    folder = folder_of(control_plane)
+    links = folder / "programs"
+    links.mkdir(exist_ok=True)
+    # By a path in the sandbox's folder, by which `down` finds processes.
+    link = links / version
+    link.unlink(missing_ok=True)
+    link.symlink_to(programs.find(version))
+    configuration = Configuration(
+        kubeconfig=str(control_plane.kubeconfig),
+        folder=str(folder),
+        programs={each.name: str(each) for each in sorted(links.iterdir())},
+        hosts=sorted(_hosts(plan.releases())),
+        key=_key(folder),
+    )
+    # Named by its contents: another configuration is another command line, which is started anew.
+    file = folder / f"world-{_digest(configuration)}.json"
+    configuration.write(file)
+    with control_plane.locked():
+        port = daemons.ports(control_plane, ("github",))["github"]
+    way = control.write(control_plane, configuration, port)
+    daemon = daemons.python("arc", "gpufleet_tools.sandbox.arc.world", str(file), str(port), ready=way.answers)
+    daemons.started(control_plane, daemon)
+    return way
+
+
+def queue_jobs(stack: Stack, entries: Sequence[str], seconds: float) -> int:
+    """Queue jobs from `LABEL=N` entries at the simulated GitHub, and return how many. Raises SandboxError."""
+    counts = job_driver.job_mix(entries, stack.settings) if entries else {}
+    github = _github(stack)
+    for label, count in counts.items():
+        github.call("queue", label=label, count=count, seconds=seconds)
+    return sum(counts.values())
+
+
+def jobs_table(stack: Stack) -> Table:
+    """Return the jobs of each label by state, and the seconds from queued to running. Raises SandboxError."""
+    jobs = _github(stack).call("state")["jobs"]
+    made = table("runs-on", *STATES, "failed", "seconds to start: median", "last", left=("runs-on",))
+    for label in sorted(stack.settings.runners):
+        own = [job for job in jobs if job["label"] == label]
+        counts = collections.Counter(job["state"] for job in own)
+        waits = sorted(job["times"]["started"] - job["times"]["queued"] for job in own if "started" in job["times"])
+        made.add_row(
+            label,
+            *(str(counts[state]) for state in STATES),
+            str(sum(job["result"] == "failed" for job in own)),
+            f"{waits[len(waits) // 2]:.1f}" if waits else "",
+            f"{waits[-1]:.1f}" if waits else "",
+        )
+    return made
+
+
+def _github(stack: Stack) -> Control:
+    return Control.of(ControlPlane.of(stack.root, stack.name, binaries.without_building()))
+
+
+def _hosts(releases: Sequence[Release]) -> set[str]:
+    urls = [str(each.values["githubConfigUrl"]) for each in releases if each.is_scale_set]
+    return {host for url in urls if (host := urlsplit(url).hostname)}
+
+
+def _key(folder: Path) -> str:
+    file = folder / "key"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_hex(16))
+    return file.read_text()
+
+
+def _digest(configuration: Configuration) -> str:
+    described = [configuration.programs, configuration.hosts]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
