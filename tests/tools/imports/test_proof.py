@@ -85,8 +85,8 @@ def test_a_rendered_scale_set(tmp_path: pathlib.Path, document_002: dict[str, An
     assert [line for line in found.lines if "passed over" in line] == [
         f"{path}: ServiceAccount x-gha-rs-no-permission: passed over: the chart makes one again"
     ]
-    assert [line for line in found.lines if "differs" in line] == [
-        f'{path}: linux-mi300-gpu-2: differs: labels: {{"team": "pytorch"}} -> nothing'
+    assert [line for line in found.lines if "loses" in line] == [
+        f'{path}: linux-mi300-gpu-2: loses: labels: {{"team": "pytorch"}} -> nothing'
     ]
     listed = write(tmp_path, {"apiVersion": "v1", "kind": "List", "items": [account, runner_set]}, "list.yaml")
     assert imported(listed).runners == found.runners
@@ -114,6 +114,11 @@ RUNNER = "template.spec.containers.0"
 DIND = "template.spec.initContainers.1"
 
 
+def is_lost(found: runner_import.Import) -> bool:
+    """Whether something is said to be lost or changed."""
+    return any(word in line for word in runner_import.TOLD for line in found.lines)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
@@ -125,30 +130,16 @@ DIND = "template.spec.initContainers.1"
         ("resourceMeta", {"ephemeralRunner": {"labels": {"a": "b"}}}, "resourceMeta"),
         ("listenerTemplate", {"spec": {"containers": []}}, None),
         ("listenerTemplate", {"spec": {"hostNetwork": True}}, "listenerTemplate"),
-        ("listenerMetrics", {"counters": {"a": {"labels": []}}}, "listenerMetrics.counters.a"),
-        ("containerMode", {"type": "kubernetes"}, "containerMode"),
         ("somethingNew", 1, "somethingNew"),
         ("controllerServiceAccount.name", "own-account", "controllerServiceAccount.name"),
-        ("template.metadata.labels", {"a": "b"}, "template.metadata"),
         ("template.spec.hostNetwork", True, "template.spec.hostNetwork"),
         ("template.spec.affinity", {"podAffinity": {"a": 1}}, "template.spec.affinity"),
-        ("template.spec.serviceAccountName", "own", "template.spec.serviceAccountName"),
-        ("template.spec.securityContext.supplementalGroups", [110, 44], "supplementalGroups"),
-        ("template.spec.securityContext.fsGroup", 1001, "securityContext.fsGroup"),
         (f"{RUNNER}.ports", [{"containerPort": 8080}], "containers.runner.ports"),
-        (f"{RUNNER}.command.2", "/home/runner/run.sh\n", "containers.runner.command[2]"),
         (f"{RUNNER}.workingDir", "/x", "containers.runner.workingDir"),
-        (f"{RUNNER}.resources.limits.cpu", 40, "resources.limits.cpu"),
-        (f"{RUNNER}.resources.requests.hugepages-2Mi", "1Gi", "resources.requests.hugepages-2Mi"),
-        (f"{RUNNER}.env.1", {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}, "env.A"),
-        (f"{RUNNER}.volumeMounts.0.subPath", "x", "subPath"),
         (f"{RUNNER}.name", "other", "containers.other"),
-        (f"{DIND}.args.0", "dockerd &\n", "initContainers.dind.args[0]"),
         (f"{DIND}.securityContext.fsGroup", 1001, "initContainers.dind.securityContext.fsGroup"),
         (f"{DIND}.imagePullPolicy", "Never", "initContainers.dind.imagePullPolicy"),
         ("template.spec.initContainers.0.image", "other", "init-dind-externals.image"),
-        ("template.spec.volumes.0", {"name": "work", "emptyDir": {"medium": "Memory"}}, "volumes.work"),
-        ("template.spec.volumes.4", {"name": "unmounted", "hostPath": {"path": "/x"}}, "volumes.unmounted"),
         ("minRunners", "3", "minRunners: '3' is text"),
     ],
 )
@@ -156,10 +147,9 @@ def test_nothing_is_dropped_in_silence(
     path: str, value: Any, told: str | None, document_002: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
     found = imported("a=" + write(tmp_path, at(document_002, path, value)))
-    lines = [line for line in found.lines if told and told in line]
-    assert bool(lines) == (told is not None), found.lines
-    assert found.differs == any("differs:" in line or "cannot be expressed" in line for line in found.lines)
-    assert found.differs or told is None or "is text" in told
+    said = [line for line in found.lines if told and told in line]
+    assert bool(said) == (told is not None), found.lines
+    assert found.differs == is_lost(found)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +169,20 @@ def test_nothing_is_dropped_in_silence(
         (f"{RUNNER}.resources.limits.ephemeral-storage", "100000M"),
         (f"{RUNNER}.volumeMounts.0.readOnly", False),
         (f"{RUNNER}.ports", []),
+        ("listenerMetrics", {"counters": {"a": {"labels": []}}}),
+        ("containerMode", {"type": "kubernetes"}),
+        ("template.metadata.labels", {"a": "b"}),
+        ("template.spec.serviceAccountName", "own"),
+        ("template.spec.securityContext.supplementalGroups", [110, 44]),
+        ("template.spec.securityContext.fsGroup", 1001),
+        (f"{RUNNER}.command.2", "/home/runner/run.sh\n"),
+        (f"{RUNNER}.resources.limits.cpu", 40),
+        (f"{RUNNER}.resources.requests.hugepages-2Mi", "1Gi"),
+        (f"{RUNNER}.env.1", {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+        (f"{RUNNER}.volumeMounts.0.subPath", "x"),
+        (f"{DIND}.args.0", "dockerd &\n"),
+        ("template.spec.volumes.0", {"name": "work", "emptyDir": {"medium": "Memory"}}),
+        ("template.spec.volumes.4", {"name": "unmounted", "hostPath": {"path": "/x"}}),
     ],
 )
 def test_what_a_stack_file_can_say_comes_out_again(
@@ -199,6 +203,95 @@ def test_values_that_are_equal_to_kubernetes_are_no_difference(document_002: dic
     assert [difference.path for difference in differences(document_002, other)] == [
         "template.spec.initContainers.order"
     ]
+
+
+def test_what_has_no_setting_is_kept_and_told(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    ports = [{"containerPort": 8080}]
+    found = imported("a=" + write(tmp_path, at(document_002, f"{RUNNER}.ports", ports)))
+    (profile,) = found.profiles.values()
+    assert profile["podTemplate"] == {"spec": {"containers": [{"name": "runner", "ports": ports}]}}
+    assert [line for line in found.lines if "podTemplate keeps it: template.spec.containers.runner.ports" in line]
+    assert not found.differs
+
+
+def test_what_is_added_is_told_apart(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    del document_002["template"]["spec"]["containers"][0]["env"][1:]
+    found = imported("a=" + write(tmp_path, document_002))
+    assert [line for line in found.lines if ": adds: template.spec.containers.runner.env." in line]
+    assert not found.differs
+
+
+def test_what_cannot_be_expressed_hides_nothing(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    document_002["template"]["spec"]["containers"][0]["image"] = "${ image }"
+    document_002["proxy"] = {"noProxy": ["a"]}
+    found = imported("a=" + write(tmp_path, document_002))
+    assert [line for line in found.lines if "cannot be expressed: profiles.pytorch.image" in line]
+    assert [line for line in found.lines if "loses: proxy" in line]
+
+
+def test_gpus_of_nvidia(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    resources = {"limits": {"nvidia.com/gpu": 1, "cpu": 4, "memory": "8Gi"}}
+    found = imported("a=" + write(tmp_path, at(document_002, f"{RUNNER}.resources", resources)))
+    assert found.runners["a"]["gpus"] == 1
+    assert found.runners["a"]["limits"] == {"cpu": 4, "memory": "8Gi"}
+    assert [line for line in found.lines if "gpus: 1 of nvidia.com/gpu" in line]
+    assert not found.differs, found.lines
+
+
+def test_a_stack_has_one_controller(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    account = {"name": "other-gha-rs-controller", "namespace": "other"}
+    other = write(tmp_path, document_002 | {"controllerServiceAccount": account}, "other.yaml")
+    with pytest.raises(UnreadableValues, match="a stack has one controller"):
+        runner_import.read_all([f"a={GOLDEN}", f"b={other}"], None, {})
+
+
+@pytest.mark.parametrize("mode", ["dind", "kubernetes", "kubernetes-novolume"])
+def test_container_modes_of_the_chart(mode: str, tmp_path: pathlib.Path) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    values = {
+        "githubConfigUrl": "https://github.com/example",
+        "githubConfigSecret": "github",
+        "containerMode": {"type": mode} | ({"kubernetesModeWorkVolumeClaim": claim} if mode == "kubernetes" else {}),
+    }
+    found = imported("a=" + write(tmp_path, values))
+    assert not found.differs, found.lines
+    # The chart's image of the daemon is pulled if it is not there; that of its runner is `latest`, and so always.
+    kept = [line.partition(runner_import.KEPT)[2] for line in found.lines if runner_import.KEPT in line]
+    assert kept == (["template.spec.initContainers.dind.imagePullPolicy"] if mode == "dind" else [])
+    assert found.runners["a"]["docker"] is True
+    (profile,) = found.profiles.values()
+    assert profile["docker"].get("kind", "dind") == mode
+
+
+FLUX = {
+    "apiVersion": "helm.toolkit.fluxcd.io/v2",
+    "kind": "HelmRelease",
+    "metadata": {"name": "runners", "namespace": "ci"},
+    "spec": {"chart": {"spec": {"chart": "gha-runner-scale-set"}}},
+}
+ARGO = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Application",
+    "metadata": {"name": "runners", "namespace": "argocd"},
+    "spec": {"destination": {"namespace": "ci"}, "source": {"chart": "gha-runner-scale-set"}},
+}
+
+
+@pytest.mark.parametrize("form", ["flux", "argo object", "argo text"])
+def test_releases_in_git(form: str, document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    manifest = copy.deepcopy(FLUX if form == "flux" else ARGO)
+    if form == "flux":
+        manifest["spec"] |= {"values": document_002, "valuesFrom": [{"kind": "Secret", "name": "more"}]}
+    elif form == "argo object":
+        manifest["spec"]["source"]["helm"] = {"valuesObject": document_002, "valueFiles": ["more"]}
+    else:
+        manifest["spec"]["source"]["helm"] = {"values": yaml.safe_dump(document_002), "valueFiles": ["more"]}
+    found = imported(write(tmp_path, manifest))
+    (profile,) = imported(f"runners={GOLDEN}").profiles.values()
+    assert list(found.runners) == ["runners"]
+    assert found.projects["pytorch"]["namespace"] == "ci"
+    assert [*found.profiles.values()] == [profile]
+    assert [line for line in found.lines if "more: not in this file, and so not compared" in line]
 
 
 # -- secrets ----------------------------------------------------------------------------------------------------------
@@ -399,9 +492,11 @@ def test_another_label_and_namespace_are_no_secret(document_002: dict[str, Any],
     own, other = imported(path, "elsewhere"), imported(f"other={path}")
     assert (list(own.runners), own.differs) == (["linux-mi300"], False)
     assert own.projects["pytorch"]["namespace"] == "pytorch-ci"
-    assert [line.partition("differs: ")[2] for line in other.lines if "differs" in line] == [
-        'label: "linux-mi300" -> "other"',
-        'runnerScaleSetName: "linux-mi300" -> nothing',
+    assert [
+        line.partition(": other: ")[2] for line in other.lines if any(each in line for each in runner_import.TOLD)
+    ] == [
+        'differs: label: "linux-mi300" -> "other"',
+        'loses: runnerScaleSetName: "linux-mi300" -> nothing',
     ]
 
 
@@ -549,6 +644,5 @@ def test_values_that_are_not_what_they_should_be_are_told(
     target[path[-1]] = junk
     with contextlib.suppress(UnreadableValues):
         found = imported("a=" + write(tmp_path, values))
-        told = any("differs:" in line or "cannot be expressed" in line for line in found.lines)
-        assert found.differs == told
+        assert found.differs == is_lost(found)
         assert all("\n" not in line for line in found.lines)

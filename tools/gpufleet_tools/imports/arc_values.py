@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import pathlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import yaml
 
 from gpufleet_stacks.settings.secrets import SECRET, holds_secret, secret_keys
+from gpufleet_tools.imports import gitops
 
 LARGEST = 1024**2
 """Bytes of a file; the chart's own values have 20,000."""
@@ -40,6 +41,8 @@ class ScaleSet:
     """Values of the chart, with SECRET for each secret."""
     rendered: bool = False
     """Whether the chart has been at it, and so has added what it always adds."""
+    elsewhere: tuple[str, ...] = ()
+    """What adds to the values or changes what the chart renders, and is not in the file."""
 
 
 @dataclass(frozen=True)
@@ -133,16 +136,53 @@ def _document(document: Any, origin: str) -> Iterator[Found]:
         for item in document["items"]:
             yield from _document(item, origin)
     elif "kind" in document and "apiVersion" in document:
-        yield _manifest(document, origin)
+        release = gitops.release(document)
+        if release is None:
+            yield _manifest(document, origin)
+        else:
+            yield from _release(release, origin)
     else:
         # `helm get values` says so first, and its YAML afterwards.
         headings = ("USER-SUPPLIED VALUES", "COMPUTED VALUES")
         values = {key: value for key, value in document.items() if key not in headings or value is not None}
-        name = values.get("runnerScaleSetName")
-        if values.keys() & {"template", "githubConfigUrl", "githubConfigSecret", "minRunners", "maxRunners"}:
-            yield ScaleSet(origin, str(name) if name else None, values.get("namespaceOverride") or None, values)
-        else:
+        scale_sets = [_scale_set(part, origin) for part in _charts(values)]
+        yield from scale_sets
+        if not scale_sets:
             yield Passed(f"keys {', '.join(sorted(values)[:5])}", "none of them is the scale-set chart's")
+
+
+def _charts(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Values of the scale-set chart: these, or those of dependencies of a chart that these are of."""
+    if values.keys() & _OF_THE_CHART:
+        return [values]
+    parts = [part for part in values.values() if isinstance(part, dict) and part.keys() >= _OF_A_PART]
+    # The chart around them asks for this one; the chart itself has no such value.
+    return [{key: value for key, value in part.items() if key != "enabled"} for part in parts]
+
+
+_OF_THE_CHART = {"template", "githubConfigUrl", "githubConfigSecret", "minRunners", "maxRunners"}
+"""Keys of the scale-set chart that tell its values."""
+
+_OF_A_PART = {"githubConfigUrl"}
+"""Keys of them that other charts' parts do not have."""
+
+
+def _scale_set(values: dict[str, Any], origin: str) -> ScaleSet:
+    name = values.get("runnerScaleSetName")
+    return ScaleSet(origin, str(name) if name else None, values.get("namespaceOverride") or None, values)
+
+
+def _release(release: gitops.Release, origin: str) -> Iterator[Found]:
+    """A release of Flux or Argo CD: of the scale-set chart, or of a chart that depends on it."""
+    charts = _charts(dict(release.values)) if release.chart in (None, gitops.CHART) else []
+    if release.chart == gitops.CHART and not charts:
+        raise UnreadableValues(f"{origin}: {release.what} has its values elsewhere: {', '.join(release.elsewhere)}")
+    for values in charts:
+        found = _scale_set(values, origin)
+        own = replace(found, label=found.label or release.name, namespace=found.namespace or release.namespace)
+        yield replace(own, elsewhere=release.elsewhere)
+    if not charts:
+        yield Passed(release.what, f"it is of the chart {release.chart or 'of another name'}")
 
 
 def _manifest(manifest: dict[str, Any], origin: str) -> Found:

@@ -1,4 +1,4 @@
-"""One scale set as entries of a stack file: its project, its profile and its runner."""
+"""One scale set as entries of a stack file: its project and its runner. `profiles.py` has its profile."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet.arc.scale_set_args import DOCKER_IMAGE, RUNNER_IMAGE
-from gpufleet_stacks.settings.secrets import SECRET
 from gpufleet_tools.imports.arc_values import GithubSecret, ScaleSet
+from gpufleet_tools.imports.chart_template import HOOKS, rendered
+from gpufleet_tools.imports.pods import Entry, mapping, named, profile_of, quantities
 from gpufleet_tools.imports.value_differences import UNLIMITED
-
-Entry = dict[str, Any]
-"""An entry of a stack file, as its YAML has it."""
 
 RUNNER_CONTAINER = {
     "name": "runner",
@@ -40,8 +37,8 @@ class ImportedRunner:
     secret: str | None
     """What secret its credentials need: `token` or `privateKey`."""
     values: Mapping[str, Any] = field(repr=False)
-    """The chart's values that it comes from, complete: with the chart's own defaults, without what the chart adds to
-    every scale set."""
+    """The chart's values that it comes from, with the pod that the chart renders, without what the chart adds to every
+    scale set."""
     notes: tuple[str, ...] = ()
     """What had to be assumed."""
 
@@ -52,19 +49,23 @@ _COUNTS = ("minRunners", "maxRunners")
 def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecret | None = None) -> ImportedRunner:
     """A scale set as entries of a stack file. `label` and `namespace` are what Helm was told, where the values do not
     say; `secret` is the manifest of the secret that they name, where it was given too."""
-    values = _complete(scale_set, label)
-    spec = values["template"]["spec"]
-    runner = _named(spec.get("containers"), "runner")
-    dind = _named(spec.get("initContainers"), "dind") or _named(spec.get("containers"), "dind")
-    docker = bool(dind) or _mapping(values.get("containerMode")).get("type") == "dind"
-    resource, gpus = _gpus(runner)
-    requests = _mapping(_mapping(runner.get("resources")).get("requests"))
+    given = _complete(scale_set, label)
+    mode = mapping(given.get("containerMode")).get("type")
+    values = rendered(given)
+    # What the chart adds for its hooks it adds again; a Docker daemon is a part of the pod here.
+    spec = mapping(mapping((given if mode in HOOKS else values).get("template")).get("spec"))
+    runner = named(spec.get("containers"), "runner")
+    resource, gpus = gpu_request(runner)
     minimum, maximum = (_count(values.get(key)) for key in _COUNTS)
     project, needed = _project(values, namespace, label, secret)
     if needed:
         # What the chart names the secret that it makes.
         values["githubConfigSecret"] = project["credentials"]["secretName"]
+    requests, limits = quantities(runner)
+    docker = bool(named(spec.get("initContainers"), "dind")) or mode in HOOKS
     entry: Entry = {"gpus": gpus, "cpu": requests.get("cpu", 1), "memory": requests.get("memory", "1Gi")}
+    bounds = {name: limits[name] for name in ("cpu", "memory") if name in limits}
+    entry |= {"limits": bounds} if bounds else {}
     entry |= {"min": minimum} if minimum else {}
     entry |= {"max": UNLIMITED if maximum is None else maximum}
     entry |= {"docker": True} if docker else {}
@@ -75,10 +76,13 @@ def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecr
         for key in _COUNTS
         if isinstance(values.get(key), str)
     ]
+    if gpus:
+        notes.append(f"gpus: {gpus} of {resource}; the profile's pool has to have GPUs of that name")
+    notes += [f"{what}: not in this file, and so not compared" for what in scale_set.elsewhere]
     return ImportedRunner(
         label=label,
         runner=entry,
-        profile=_profile(spec, runner, dind),
+        profile=profile_of(values, given, mode, resource),
         project=project,
         gpu_resource=resource,
         secret=needed,
@@ -99,11 +103,12 @@ def _assumed(requests: Mapping[str, Any], maximum: int | None) -> list[tuple[str
 def _complete(scale_set: ScaleSet, label: str) -> dict[str, Any]:
     """The values with the chart's default container, and without what the chart adds to what it renders."""
     values = dict(scale_set.values)
-    template = dict(_mapping(values.get("template")))
-    spec = dict(_mapping(template.get("spec")))
+    template = dict(mapping(values.get("template")))
+    spec = dict(mapping(template.get("spec")))
     spec.setdefault("containers", [RUNNER_CONTAINER])
     if scale_set.rendered:
-        added = {"restartPolicy": "Never", "serviceAccountName": f"{label.replace('_', '-')}-gha-rs-no-permission"}
+        account = f"{label.replace('_', '-')}-gha-rs-no-permission"
+        added = {"restartPolicy": "Never", "serviceAccountName": account}
         spec = {key: value for key, value in spec.items() if added.get(key) != value}
     values["template"] = template | {"spec": spec}
     if isinstance(values.get("githubConfigUrl"), str):
@@ -126,7 +131,7 @@ def _project(
     made = f"{label}-gha-rs-github-secret"
     if isinstance(given, str) and secret is None:
         return project | {"credentials": {"kind": "existingSecret", "secretName": given}}, None
-    name, keys = (given, _ids(secret)) if isinstance(given, str) and secret else (made, _mapping(given))
+    name, keys = (given, _ids(secret)) if isinstance(given, str) and secret else (made, mapping(given))
     if "github_app_id" in keys:
         credentials = {
             "kind": "githubApp",
@@ -145,85 +150,11 @@ def _ids(secret: GithubSecret) -> Mapping[str, Any]:
     return {"github_app_id": secret.app_id or "", "github_app_installation_id": secret.installation_id or ""}
 
 
-_OWN_ENV = ("DOCKER_HOST", "POD_NAME", "NODE_NAME")
-_OWN_VOLUMES = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
-"""Variables and volumes that every runner has (components/gpufleet/arc/runner_pod.py)."""
-
-
-def _profile(spec: Mapping[str, Any], runner: Mapping[str, Any], dind: Mapping[str, Any]) -> Entry:
-    groups = _mapping(spec.get("securityContext")).get("supplementalGroups")
-    storage = _mapping(_mapping(runner.get("resources")).get("limits")).get("ephemeral-storage")
-    env = {
-        str(variable.get("name")): variable["value"]
-        for variable in _mappings(runner.get("env"))
-        if variable.get("name") not in _OWN_ENV and variable.get("value") not in (None, SECRET)
-    }
-    image = runner.get("image", RUNNER_IMAGE)
-    profile: Entry = {"image": image} if image != RUNNER_IMAGE else {}
-    policy = runner.get("imagePullPolicy", "Always" if str(image).endswith(":latest") else "IfNotPresent")
-    profile |= {"imagePullPolicy": policy} if policy != "IfNotPresent" else {}
-    profile |= {"docker": docker} if (docker := _docker(dind)) else {}
-    profile |= {"ephemeralStorage": storage} if storage is not None else {}
-    profile |= {"renderGroup": groups[0]} if isinstance(groups, list) and len(groups) == 1 else {}
-    profile |= {"runtimeClass": spec["runtimeClassName"]} if spec.get("runtimeClassName") else {}
-    profile |= {"nodeSelector": spec["nodeSelector"]} if spec.get("nodeSelector") else {}
-    profile |= {"tolerations": spec["tolerations"]} if spec.get("tolerations") else {}
-    profile |= {"env": env} if env else {}
-    profile |= {"envFromSecret": sources} if (sources := _env_from_secret(runner)) else {}
-    volumes = _volumes(spec, runner)
-    return profile | ({"volumes": volumes} if volumes else {})
-
-
-def _env_from_secret(runner: Mapping[str, Any]) -> Entry:
-    """Variables whose value is a required key of a Secret."""
-    found: Entry = {}
-    for variable in _mappings(runner.get("env")):
-        reference = _mapping(_mapping(variable.get("valueFrom")).get("secretKeyRef"))
-        if reference.keys() == {"name", "key"} and variable.get("name") not in _OWN_ENV:
-            found[str(variable.get("name"))] = dict(reference)
-    return found
-
-
-def _docker(dind: Mapping[str, Any]) -> Entry:
-    """What differs from the defaults of a daemon."""
-    if not dind:
-        return {}
-    image, docker = dind.get("image", DOCKER_IMAGE), {}
-    if image != DOCKER_IMAGE:
-        docker["image"] = image
-    for variable in _mappings(dind.get("env")):
-        group = str(variable.get("value"))
-        if variable.get("name") == "DOCKER_GROUP_GID" and group.isdecimal() and group != "123":
-            docker["groupId"] = int(group)
-    said = [words for key in ("command", "args") if isinstance(words := dind.get(key), list)]
-    root = re.search(r"--data-root[= ](/\S+)", " ".join(str(word) for words in said for word in words))
-    if root and root[1] != "/home/runner/docker-data":
-        docker["dataRoot"] = root[1]
-    return docker
-
-
-def _volumes(spec: Mapping[str, Any], runner: Mapping[str, Any]) -> Entry:
-    """Volumes that the runner mounts and that are its own: one source, mounted once, whole."""
-    sources = {
-        str(volume.get("name")): {key: source for key, source in volume.items() if key != "name"}
-        for volume in _mappings(spec.get("volumes"))
-    }
-    found: Entry = {}
-    for mount in _mappings(runner.get("volumeMounts")):
-        name = str(mount.get("name"))
-        if name in _OWN_VOLUMES or len(sources.get(name, {})) != 1:
-            continue
-        entry: Entry = {"mountPath": mount.get("mountPath"), "source": sources[name]}
-        found.setdefault(name, entry | ({"readOnly": True} if mount.get("readOnly") is True else {}))
-    return found
-
-
-def _gpus(runner: Mapping[str, Any]) -> tuple[str, int]:
+def gpu_request(runner: Mapping[str, Any]) -> tuple[str, int]:
     """Name and number of the GPUs of a runner."""
-    resources = _mapping(runner.get("resources"))
-    for amounts in (_mapping(resources.get("limits")), _mapping(resources.get("requests"))):
+    for amounts in reversed(quantities(runner)):
         for name, amount in amounts.items():
-            if re.fullmatch(r"(amd|nvidia|gpu\.intel)\.com/.+", name) and str(amount).isdecimal():
+            if re.fullmatch(r"(amd|nvidia)\.com/(?!mig-).+", name) and str(amount).isdecimal():
                 return name, int(amount)
     return "amd.com/gpu", 0
 
@@ -231,15 +162,3 @@ def _gpus(runner: Mapping[str, Any]) -> tuple[str, int]:
 def _count(value: Any) -> int | None:
     """A number of runners. Text is none: the chart drops it without a word."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _named(containers: Any, name: str) -> Mapping[str, Any]:
-    return next((container for container in _mappings(containers) if container.get("name") == name), {})
-
-
-def _mappings(items: Any) -> list[Mapping[str, Any]]:
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import pathlib
 import re
@@ -16,13 +17,18 @@ from pydantic import ValidationError
 from gpufleet.arc.controller import ControllerReference, listener_metrics, service_account_name
 from gpufleet.arc.project import ProjectReference
 from gpufleet.arc.scale_set import scale_set_values
+from gpufleet.problem import Path
 from gpufleet_stacks.runners import Place, scale_set_args
 from gpufleet_stacks.settings import wording
-from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import NAMESPACE, SET_SECRET, dotted, listed, quoted
+from gpufleet_stacks.settings.rules import profiles as profile_rules
 from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.imports.arc_values import NO_SCALE_SET, GithubSecret, Passed, ScaleSet, UnreadableValues, read
-from gpufleet_tools.imports.entries import Entry, ImportedRunner, imported
+from gpufleet_tools.imports.chart_template import rendered
+from gpufleet_tools.imports.entries import ImportedRunner, imported
+from gpufleet_tools.imports.leftover import patched_fields, template_patch
+from gpufleet_tools.imports.pods import Entry
 from gpufleet_tools.imports.value_differences import ABSENT, Difference, differences
 
 
@@ -41,7 +47,9 @@ class Import:
     lines: list[str] = field(default_factory=list)
     """What there is to say, in the order of the files: notes, and differences."""
     differs: bool = False
-    """Whether anything that a runner does would change."""
+    """Whether anything that a runner has would change or be lost."""
+    controller: tuple[str, str, str] | None = None
+    """Service account and namespace of the controller, and the file that tells them."""
 
     def text(self) -> str:
         """The entries as YAML that goes below `config:`."""
@@ -66,7 +74,7 @@ def read_all(files: Sequence[str], namespace: str | None, more: Mapping[str, str
         if isinstance(one, ScaleSet):
             complete = replace(one, values={**one.values, **more})
             secret = _named(complete, secrets, namespace)
-            _add(found, complete, label, namespace, secret)
+            add(found, complete, label, namespace, secret)
             used += [secret] if secret else []
         elif isinstance(one, Passed):
             found.lines.append(f"{path}: {one.what}: passed over: {one.why}")
@@ -85,7 +93,7 @@ def _named(scale_set: ScaleSet, secrets: Iterable[GithubSecret], namespace: str 
     return fitting[0] if fitting else None
 
 
-def _add(
+def add(
     found: Import, scale_set: ScaleSet, asked: str | None, namespace: str | None, secret: GithubSecret | None
 ) -> None:
     label = asked or scale_set.label or _word(pathlib.Path(scale_set.origin).stem)
@@ -94,12 +102,20 @@ def _add(
     url = str(scale_set.values.get("githubConfigUrl") or "").rstrip("/")
     own = scale_set.namespace or namespace or (secret and secret.namespace) or _word(url.rpartition("/")[2]) or label
     runner = imported(scale_set, label, own, secret)
+    _controller(found, runner.values, scale_set.origin)
+    where = f"{scale_set.origin}: {label}"
+    alone = Import(
+        projects={"project": runner.project},
+        profiles={"profile": runner.profile},
+        runners={label: {"project": "project", "profile": "profile"} | runner.runner},
+    )
+    proof = list(_proof(alone, runner, ("project", "profile")))
     project = _shared(found.projects, _word(url.rpartition("/")[2]) or label, runner.project)
     entry: Entry = {"project": project}
     if runner.profile:
         entry["profile"] = _shared(found.profiles, project, runner.profile)
     found.runners[label] = entry | runner.runner
-    where = f"{scale_set.origin}: {label}"
+    names = {"projects.project": f"projects.{project}", "profiles.profile": f"profiles.{entry.get('profile')}"}
     if not asked and not scale_set.label:
         found.lines.append(f"{where}: the label is the file's name; say another with LABEL={scale_set.origin}")
     found.lines += [f"{where}: {note}" for note in runner.notes]
@@ -107,13 +123,26 @@ def _add(
         file = f"{secret.origin}, Secret {secret.name}" if secret else "the file"
         there = f"credentials are in {file}; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
         found.lines.append(f"{where}: {there}{SET_SECRET}{project}-{runner.secret}")
-    differences = list(_proof(found, runner, project))
+    lines = [_named_as(line, names) for line in proof]
     if secret:
-        differences += [f"differs: Secret {secret.name}: {key} -> nothing" for key in secret.further]
+        lines += [f"loses: Secret {secret.name}: {key} -> nothing" for key in secret.further]
     if scale_set.label and scale_set.label != label:
-        differences.insert(0, f"differs: label: {quoted(scale_set.label)} -> {quoted(label)}")
-    found.differs = found.differs or bool(differences)
-    found.lines += [f"{where}: {line}" for line in differences] or [f"{where}: the same values come out again"]
+        lines.insert(0, f"differs: label: {quoted(scale_set.label)} -> {quoted(label)}")
+    found.differs = found.differs or any(not line.startswith((ADDS, KEPT, STACKS)) for line in lines)
+    found.lines += [f"{where}: {line}" for line in lines]
+    if not any(line.startswith(TOLD) for line in lines):
+        found.lines.append(f"{where}: the same values come out again{', with additions' if lines else ''}")
+
+
+TOLD = ("differs: ", "loses: ", "cannot be expressed: ")
+"""How lines begin about what would change or be lost."""
+
+
+def _named_as(line: str, names: Mapping[str, str]) -> str:
+    """A line with the names that the entries get in the end."""
+    for stand_in, name in names.items():
+        line = line.replace(f": {stand_in}.", f": {name}.")
+    return line
 
 
 def _shared(entries: dict[str, Entry], name: str, entry: Entry) -> str:
@@ -132,19 +161,32 @@ def _word(text: str) -> str:
 # -- the proof --------------------------------------------------------------------------------------------------------
 
 
-def _proof(found: Import, runner: ImportedRunner, project: str) -> Iterator[str]:
-    """What would change: the chart's values before, against those that the program makes of the entries."""
-    try:
-        after = _rendered(found, runner, project)
-    except ValidationError as error:
-        file = StackFile(pathlib.Path(), "import", {}, frozenset(), {})
-        for detail in error.errors(include_url=False):
-            problem = wording.problem(detail, BareMetalSettings, file)
-            yield f"cannot be expressed: {dotted(problem.path)}: {problem.message}"
-        return
-    for difference in differences(runner.values, after):
+def _proof(found: Import, runner: ImportedRunner, names: tuple[str, str | None]) -> Iterator[str]:
+    """What would change: the chart's values before, against those that the program makes of the entries. What no
+    setting says is kept as `podTemplate`, and told."""
+    entries = _Entries(found, runner, *names)
+    faults, values = _values(entries)
+    yield from (f"cannot be expressed: {fault}" for fault in faults)
+    before = rendered(runner.values)
+    left = template_patch(before, rendered(values))
+    if left and entries.profile is not None:
+        entries.profile["podTemplate"] = left
+        more, values = _values(entries)
+        yield from (f"cannot be expressed: {fault}" for fault in more if fault not in faults)
+        yield from (f"{KEPT}{path}" for path in dict.fromkeys(patched_fields(entries.profile["podTemplate"])))
+    for difference in differences(before, rendered(values)):
         if not _is_the_stack_s(difference, found):
-            yield f"differs: {difference}"
+            yield f"{_word_for(difference)}{difference}"
+
+
+def _word_for(difference: Difference) -> str:
+    if difference.path == "controllerServiceAccount.name":
+        return STACKS
+    return ADDS if difference.before is ABSENT else "loses: " if difference.after is ABSENT else "differs: "
+
+
+ADDS, KEPT, STACKS = "adds: ", "has no setting, so podTemplate keeps it: ", "the stack's own controller has: "
+"""How lines about what is not lost begin."""
 
 
 def _is_the_stack_s(difference: Difference, found: Import) -> bool:
@@ -154,57 +196,138 @@ def _is_the_stack_s(difference: Difference, found: Import) -> bool:
     return difference.path in ("controllerServiceAccount", "listenerMetrics")
 
 
-def _rendered(found: Import, runner: ImportedRunner, project: str) -> dict[str, Any]:
-    """The chart's values that the program makes of the entries, on a cluster that has what they ask for."""
-    account = runner.values.get("controllerServiceAccount")
-    controller, section = _controller(account if isinstance(account, dict) else {})
-    if section:
-        found.arc = found.arc or section
-    label, entry = runner.label, found.runners[runner.label]
-    settings = BareMetalSettings.model_validate(
-        {
-            "cluster": _cluster(runner.gpu_resource),
-            "devicePlugin": {"resourceNaming": "single" if runner.gpu_resource == "amd.com/gpu" else "mixed"},
-            "projects": {project: found.projects[project]},
-            "profiles": {name: found.profiles[name] for name in [entry.get("profile")] if name},
-            "runners": {label: entry},
+@dataclass
+class _Entries:
+    """The entries of one scale set among those of an import."""
+
+    found: Import
+    runner: ImportedRunner
+    project_name: str
+    profile_name: str | None
+
+    @property
+    def profile(self) -> Entry | None:
+        """Its profile, which may change."""
+        return self.found.profiles[self.profile_name] if self.profile_name else None
+
+    def sections(self) -> dict[str, Any]:
+        """As they stand in a stack file."""
+        return {
+            "projects": {self.project_name: self.found.projects[self.project_name]},
+            "profiles": {self.profile_name: self.profile} if self.profile_name else {},
+            "runners": {self.runner.label: self.found.runners[self.runner.label]},
         }
+
+
+def _values(entries: _Entries) -> tuple[list[str], dict[str, Any]]:
+    """What of the entries no stack file can say, and the chart's values that the program makes of the rest."""
+    sections, faults = copy.deepcopy(entries.sections()), []
+    while True:
+        try:
+            settings = Settings.model_validate(sections)
+            break
+        except ValidationError as error:
+            problems = [wording.problem(detail, Settings, _NO_FILE) for detail in error.errors(include_url=False)]
+            faults += [f"{dotted(each.path)}: {each.message}" for each in problems]
+            for each in problems:
+                _drop(sections, each.path)
+                if each.path[2:3] == ("podTemplate",) and entries.profile is not None:
+                    _drop_deep(entries.profile, each.path[2:])
+    broken = [each for rule in profile_rules.RULES for each in rule(settings)]
+    faults += [f"{dotted(each.path)}: {each.message}" for each in broken]
+    return list(dict.fromkeys(faults)), _chart_values(entries, settings)
+
+
+_NO_FILE = StackFile(pathlib.Path(), "import", {}, frozenset(), {})
+
+_STAND_INS: Mapping[str, Entry] = {
+    "runners": {"project": "stand-in", "gpus": 0, "cpu": 1, "memory": "1Gi", "max": 1},
+    "projects": {
+        "configUrl": "https://github.com/stand-in",
+        "namespace": "stand-in",
+        "credentials": {"kind": "existingSecret", "secretName": "stand-in"},
+    },
+}
+"""Settings that have to be there, for those that have problems."""
+
+
+def _drop_deep(value: Any, path: Path) -> None:
+    """Leave out the field at a path."""
+    for part in path[:-1]:
+        value = value[part]
+    if isinstance(value, dict):
+        value.pop(path[-1], None)
+
+
+def _drop(sections: dict[str, Any], path: Path) -> None:
+    """Leave out the setting that has a problem, or replace it where there has to be one."""
+    if path[2:3] == ("podTemplate",) and len(path) > 3:
+        _drop_deep(sections, path)
+        return
+    section, name, *rest = [*path, None, None][: max(len(path), 3)]
+    entries = sections[str(section)]
+    if rest[0] is None:
+        entry = entries.pop(name)
+        # The name itself has the problem.
+        entries["stand-in"] = entry
+        if section != "profiles":
+            return
+    key = str(rest[0])
+    entry = entries.get(name, {})
+    stand_in = _STAND_INS.get(str(section), {}).get(key)
+    entry.pop(key, None)
+    if stand_in is not None:
+        entry[key] = stand_in
+
+
+def _chart_values(entries: _Entries, settings: Settings) -> dict[str, Any]:
+    """The chart's values that the program makes of settings, on a pool that has what they ask for."""
+    account = entries.runner.values.get("controllerServiceAccount")
+    name, namespace = _account(account if isinstance(account, dict) else {})
+    controller = ControllerReference(
+        service_account=service_account_name(_release(name)), namespace=namespace, listener_metrics=listener_metrics()
     )
-    described = settings.projects[project]
-    credentials = described.credentials
+    (label,), (described,) = settings.runners, settings.projects.values()
     reference = ProjectReference(
         config_url=described.config_url,
         namespace=described.namespace,
-        credentials_secret=credentials.secret_name,
+        credentials_secret=described.credentials.secret_name,
         runner_group=described.runner_group,
     )
-    place = Place(gpu_resource=settings.gpu_resource(settings.pool_name(settings.runners[label])))
+    place = Place(gpu_resource=entries.runner.gpu_resource)
     return scale_set_values(scale_set_args(label, settings, place, controller, reference))
 
 
-def _controller(account: Mapping[str, Any]) -> tuple[ControllerReference, Entry]:
-    """The controller that a service account is of, and the section `arc` that makes one of that name."""
-    name, namespace = str(account.get("name", "arc-gha-rs-controller")), str(account.get("namespace", "arc-systems"))
-    release = name.removesuffix("-gha-rs-controller")
-    release = release if service_account_name(release) == name else name
-    section = {"namespace": namespace} if namespace != "arc-systems" else {}
-    section |= {"release": release} if release != "arc" else {}
-    reference = ControllerReference(
-        service_account=service_account_name(release), namespace=namespace, listener_metrics=listener_metrics()
-    )
-    return reference, section
+# -- the controller ---------------------------------------------------------------------------------------------------
 
 
-def _cluster(gpu_resource: str) -> Entry:
-    """A cluster whose GPUs have that name; what else it has plays no part in a runner's values."""
-    compute, _, memory = gpu_resource.removeprefix("amd.com/").upper().partition("_")
-    parted = {"compute": compute, "memory": memory} if memory else {}
-    pool = {
-        "accelerator": {"vendor": "amd", "model": "any", "count": 8, "partition": parted},
-        "allocatable": {"cpu": 1, "memory": "1Gi", "ephemeralStorage": "1Gi"},
-        "nodes": {"any": {"address": "any"}},
-    }
-    return {"kind": "bareMetal", "name": "any", "kubeconfig": {"kind": "secret"}, "nodePools": {"any": pool}}
+def _controller(found: Import, values: Mapping[str, Any], origin: str) -> None:
+    """Remember the controller of a scale set. Raises UnreadableValues where another one has another."""
+    given = values.get("controllerServiceAccount")
+    if not isinstance(given, dict) or not given:
+        return
+    account = _account(given)
+    if found.controller and found.controller[:2] != account:
+        other = found.controller
+        raise UnreadableValues(
+            f"{origin}: its controller is {account[0]} in namespace {account[1]}, and that of {other[2]} is {other[0]}"
+            f" in {other[1]}; a stack has one controller, so import them into two stacks"
+        )
+    found.controller = (*account, origin)
+    name, namespace = account
+    found.arc = {"namespace": namespace} if namespace != "arc-systems" else {}
+    found.arc |= {"release": release} if (release := _release(name)) != "arc" else {}
+
+
+def _account(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and namespace of a controller's service account; a stack's own where nothing is said."""
+    return str(given.get("name", "arc-gha-rs-controller")), str(given.get("namespace", "arc-systems"))
+
+
+def _release(account: str) -> str:
+    """The Helm release that makes a service account of that name."""
+    release = account.removesuffix("-gha-rs-controller")
+    return release if service_account_name(release) == account else account
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
     return list(_compared(_DEFAULTS | _pruned(before), _DEFAULTS | _pruned(after), ()))
 
 
+def differences_at(before: Any, after: Any, path: Path) -> list[Difference]:
+    """The differences between two parts of the values of scale sets, at a path."""
+    return list(_compared(_pruned(before), _pruned(after), path))
+
+
 def _pruned(value: Any) -> Any:
     """Without what is empty, which says the same as nothing; but not an emptyDir volume, nor a metric's labels."""
     if isinstance(value, dict):
@@ -63,7 +68,7 @@ _TELLING_EMPTY = ("emptyDir", "listenerMetrics")
 
 def _compared(before: Any, after: Any, path: Path) -> Iterator[Difference]:
     if isinstance(before, dict) and isinstance(after, dict):
-        before, after = _defaulted(before, path), _defaulted(after, path)
+        before, after = defaulted(before, path), defaulted(after, path)
         for key in {**before, **after}:
             yield from _compared(before.get(key, ABSENT), after.get(key, ABSENT), (*path, key))
     elif isinstance(before, list) and isinstance(after, list):
@@ -96,13 +101,15 @@ _MERGED_BY = {
     "env": "name",
     "volumes": "name",
     "volumeMounts": "mountPath",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
 }
 """Keys that tell the items of a list apart (patchMergeKey in k8s.io/api/core/v1/types.go)."""
 
 
-def _defaulted(value: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A part of a pod with what the API server adds (pkg/apis/core/v1/defaults.go of Kubernetes), where the two sides
-    may differ in saying so."""
+def defaulted(value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a part of a pod with what the API server adds (pkg/apis/core/v1/defaults.go of Kubernetes), where two
+    sides may differ in saying so."""
     parent = path[-2] if len(path) > 1 else None
     if parent in ("containers", "initContainers") and isinstance(value.get("image"), str):
         tag = value["image"].rpartition("/")[2]
