@@ -159,7 +159,7 @@ def test_a_variable_that_an_argument_stands_for_is_refused_everywhere(variable: 
         with_node(WORKER, variables={variable: "x"}),
     ):
         assert (
-            len([line for line in problems_of(args) if f"{variable}: the argument {argument} stands for it" in line])
+            len([line for line in problems_of(args) if f"{variable}: the argument {argument} sets it" in line])
             == 1
         )
 
@@ -169,7 +169,7 @@ def test_a_variable_of_a_host_that_an_argument_stands_for_is_refused(variable: s
     index = [each.name for each in DOCUMENT_000.nodes].index(WORKER)
     (line,) = problems_of(with_node(WORKER, variables={variable: "x"}))
     assert line.startswith(
-        f"nodes[{index}].variables.{variable}: the argument {HOST_ARGUMENTS[variable]} stands for it"
+        f"nodes[{index}].variables.{variable}: the argument {HOST_ARGUMENTS[variable]} sets it"
     )
 
 
