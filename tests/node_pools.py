@@ -587,7 +587,7 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
     "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 is too few; at least 2"),
     "sharing under another name": (
         gpu(sharing=TimeSlicing(replicas=2, rename_by_default=True)),
-        "Karpenter buys for that name alone",
+        "Karpenter provisions nodes for that name only",
     ),
     "sharing what is not there": (changed(sharing=TimeSlicing(replicas=2)), "sharing: no instance type"),
 }

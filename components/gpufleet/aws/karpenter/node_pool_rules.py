@@ -218,9 +218,7 @@ def _limits(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _zones(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for index, zone in enumerate(args.zones):
         if not _ZONE.fullmatch(zone):
-            message = (
-                f"{zone!r} is not a zone; a region with the letter of a zone is allowed, for example eu-central-1a"
-            )
+            message = f"{zone!r} is not a zone; a region and a letter are allowed; write for example eu-central-1a"
             yield Problem(("zones", index), "zone", message)
 
 

@@ -46,8 +46,11 @@ REFUSED: dict[str, tuple[KubesprayClusterArgs, str]] = {
     "no roles": (but(roles=()), "roles: []"),
     "an unknown role": (but(roles=("master",)), "roles: ['master']"),
     "a role twice": (but(roles=("worker", "worker")), "each once"),
-    "no control plane": (changed(nodes=[node("a", "192.0.2.1", "etcd", "worker")]), "none has the role control_plane"),
-    "no etcd": (changed(nodes=[node("a", "192.0.2.1", "control_plane")]), "none has the role etcd"),
+    "no control plane": (
+        changed(nodes=[node("a", "192.0.2.1", "etcd", "worker")]),
+        "no node has the role control_plane",
+    ),
+    "no etcd": (changed(nodes=[node("a", "192.0.2.1", "control_plane")]), "no node has the role etcd"),
     "two etcd members": (changed(nodes=[FIRST, SECOND]), "2 have the role etcd"),
     "a label's key": (but(labels={"-x": "y"}), "not a valid key of a label"),
     "a label's value": (but(labels={"x": "a b"}), "at most 63 letters"),
@@ -69,7 +72,7 @@ REFUSED: dict[str, tuple[KubesprayClusterArgs, str]] = {
     "a directory that runs something": (changed(directory="/a;b"), "directory: '/a;b'"),
     "a directory that climbs": (changed(directory="/a/../b"), "directory: '/a/../b'"),
     "a branch": (changed(kubespray=Kubespray(version="master")), "a tag such as"),
-    "a user in a URL": (changed(kubespray=Kubespray(url="https://me:pw@git.example/k")), "has a user in it"),
+    "a user in a URL": (changed(kubespray=Kubespray(url="https://me:pw@git.example/k")), "contains a user name"),
     "a short commit": (changed(kubespray=Kubespray(commit="abc123")), "40 hexadecimal digits"),
     "a relative folder": (changed(kubespray=Kubespray(folder="kubespray")), "an absolute path"),
     "a relative environment": (changed(kubespray=Kubespray(venv="venv")), "an absolute path"),
@@ -81,19 +84,19 @@ REFUSED: dict[str, tuple[KubesprayClusterArgs, str]] = {
     "a network plugin": (changed(network_plugin="weave"), "network_plugin: 'weave'"),
     "an encapsulation": (changed(calico=Calico(encapsulation="gre")), "calico.encapsulation: 'gre'"),  # type: ignore[arg-type]
     "an MTU": (changed(calico=Calico(mtu=900)), "calico.mtu: 900"),
-    "etcd in docker": (changed(etcd_deployment="docker"), "needs container_manager docker"),
+    "etcd in docker": (changed(etcd_deployment="docker"), "requires container_manager docker"),
     "NVIDIA without containerd": (
         changed(nvidia_runtime=NvidiaRuntime(), container_manager="crio"),
-        "take containerd",
+        "use containerd",
     ),
     "a URL in place of a host": (changed(api_server="https://k8s.example"), "a host, or a host and a port"),
     "a port": (changed(api_server="k8s.example:70000"), "ports from 1 to 65535"),
     "a group": (changed(variables={"kube-master": {"a": 1}}), "variables.kube-master: is not a group"),
-    "a name of a variable": (changed(variables={"all": {"a-b": 1}}), "no name of a variable"),
-    "the fossil": (changed(variables={"all": {"nvidia_accelerator_enabled": True}}), "a driver of 2018"),
+    "a name of a variable": (changed(variables={"all": {"a-b": 1}}), "not a valid variable name"),
+    "the fossil": (changed(variables={"all": {"nvidia_accelerator_enabled": True}}), "a driver from 2018"),
     "a variable that is secret and is not": (
         changed(variables={"all": {"password": 1}}, secret_variables={"password": "x"}),
-        "is among the secret ones too",
+        "is a secret variable too",
     ),
     "no time to drain": (changed(drain_seconds=0), "drain_seconds: 0"),
     "negative grace": (changed(drain_grace_seconds=-2), "drain_grace_seconds: -2"),
@@ -131,7 +134,7 @@ REFUSED: dict[str, tuple[KubesprayClusterArgs, str]] = {
     "a secret name of the cluster": (changed(secret_variables={"cluster_name": "x"}), "holds for the whole cluster"),
     "certificates from elsewhere": (
         changed(variables={"all": {"kube_external_ca_mode": True}}),
-        "auto_renew_certificates: is on, and kube_external_ca_mode",
+        "auto_renew_certificates: is enabled, but kube_external_ca_mode",
     ),
     "a lost node that is there": (changed(lost=[WORKER]), "is among the nodes"),
 }
@@ -158,19 +161,14 @@ def test_a_variable_that_an_argument_stands_for_is_refused_everywhere(variable: 
         changed(secret_variables={variable: "x"}),
         with_node(WORKER, variables={variable: "x"}),
     ):
-        assert (
-            len([line for line in problems_of(args) if f"{variable}: the argument {argument} stands for it" in line])
-            == 1
-        )
+        assert len([line for line in problems_of(args) if f"{variable}: the argument {argument} sets it" in line]) == 1
 
 
 @pytest.mark.parametrize("variable", sorted(HOST_ARGUMENTS))
 def test_a_variable_of_a_host_that_an_argument_stands_for_is_refused(variable: str) -> None:
     index = [each.name for each in DOCUMENT_000.nodes].index(WORKER)
     (line,) = problems_of(with_node(WORKER, variables={variable: "x"}))
-    assert line.startswith(
-        f"nodes[{index}].variables.{variable}: the argument {HOST_ARGUMENTS[variable]} stands for it"
-    )
+    assert line.startswith(f"nodes[{index}].variables.{variable}: the argument {HOST_ARGUMENTS[variable]} sets it")
 
 
 def test_no_refusal_shows_a_secret() -> None:
