@@ -425,8 +425,8 @@ def test_another_secret_is_passed_over(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (APP | {"note": "x"}, "differs: Secret arc-app: note -> nothing"),
-        (APP | {"github_token": TOKEN}, "differs: Secret arc-app: github_app_id -> nothing"),
+        (APP | {"note": "x"}, "loses: Secret arc-app: note -> nothing"),
+        (APP | {"github_token": TOKEN}, "loses: Secret arc-app: github_app_id -> nothing"),
         ({"github_app_id": "1000001"}, "cannot be expressed: projects.models.credentials.installationId"),
     ],
 )
@@ -436,7 +436,7 @@ def test_what_a_secret_has_besides_is_told(
     path = write(tmp_path, yaml.safe_dump_all([naming(document_002), manifest(content)]))
     found = imported(f"runner={path}")
     assert found.differs
-    assert [line for line in found.lines if told in line]
+    assert [line for line in found.lines if told in line], found.lines
 
 
 def test_an_id_that_is_not_legible(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:

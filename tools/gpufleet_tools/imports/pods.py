@@ -106,7 +106,8 @@ def _daemon(dind: Mapping[str, Any]) -> Entry:
     if not _is_our_script(dind, root):
         docker |= {key: dind[key] for key in ("command", "args") if isinstance(dind.get(key), list)}
     docker |= {"startupProbe": dind["startupProbe"]} if dind.get("startupProbe") else {}
-    own = {*_OWN_DAEMON_MOUNTS, ("docker-data", root)}
+    # A list: what stands in somebody's file may have no hash.
+    own = [*_OWN_DAEMON_MOUNTS, ("docker-data", root)]
     more = [mount for mount in mounts if (mount.get("name"), mount.get("mountPath")) not in own]
     return docker | ({"volumeMounts": more} if more else {})
 
@@ -194,7 +195,7 @@ def _of_volumes(spec: Mapping[str, Any], runner: Mapping[str, Any], *, hooks: bo
         profile["workVolume"] = sources["work"]
     volumes: Entry = {name: {"source": source} for name, source in sources.items() if name not in OWN_VOLUMES}
     further = []
-    own = {*_OWN_DAEMON_MOUNTS, ("podinfo", "/etc/podinfo")}
+    own = [*_OWN_DAEMON_MOUNTS, ("podinfo", "/etc/podinfo")]
     for mount in mappings(runner.get("volumeMounts")):
         name, place = str(mount.get("name")), mount.get("mountPath")
         simple = mount.keys() <= {"name", "mountPath", "subPath", "readOnly"}

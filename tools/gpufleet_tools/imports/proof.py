@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
+import operator
 import pathlib
 import re
 import sys
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 from gpufleet.arc.controller import ControllerReference, listener_metrics, service_account_name
 from gpufleet.arc.project import ProjectReference
 from gpufleet.arc.scale_set import scale_set_values
+from gpufleet.arc.strategic_merge import MERGE_KEYS
 from gpufleet.problem import Path
 from gpufleet_stacks.runners import Place, scale_set_args
 from gpufleet_stacks.settings import wording
@@ -229,7 +232,8 @@ def _values(entries: _Entries) -> tuple[list[str], dict[str, Any]]:
         except ValidationError as error:
             problems = [wording.problem(detail, Settings, _NO_FILE) for detail in error.errors(include_url=False)]
             faults += [f"{dotted(each.path)}: {each.message}" for each in problems]
-            for each in problems:
+            # From the end, so that the indices of the others stay true.
+            for each in reversed(problems):
                 _drop(sections, each.path)
                 if each.path[2:3] == ("podTemplate",) and entries.profile is not None:
                     _drop_deep(entries.profile, each.path[2:])
@@ -252,11 +256,21 @@ _STAND_INS: Mapping[str, Entry] = {
 
 
 def _drop_deep(value: Any, path: Path) -> None:
-    """Leave out the field at a path."""
-    for part in path[:-1]:
-        value = value[part]
-    if isinstance(value, dict):
-        value.pop(path[-1], None)
+    """Leave out the field at a path; if it is missing, leave out what requires it. An item of a list without the key
+    that identifies it says nothing, so that it goes with its key."""
+    if path[-1] in MERGE_KEYS.values() and isinstance(path[-2], int):
+        path = path[:-1]
+    *parents, last = path
+    try:
+        holder = functools.reduce(operator.getitem, parents, value)
+    except (KeyError, IndexError, TypeError):
+        # It was in a field with a problem of its own, which is gone.
+        return
+    size = len(holder) if isinstance(holder, list) else None
+    if last in (range(size) if size is not None else holder):
+        del holder[last]
+    elif parents:
+        _drop_deep(value, tuple(parents))
 
 
 def _drop(sections: dict[str, Any], path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
+from gpufleet.arc.strategic_merge import MERGE_KEYS
 from gpufleet.problem import Path
 from gpufleet_stacks.settings.problems import nearest, quoted
 
@@ -101,8 +102,14 @@ class _Check:
         if not isinstance(value, list | tuple):
             yield path, f"{quoted(value)} is not a list; begin each entry with '- '", value
             return
+        key = MERGE_KEYS.get(str(path[-1])) if self.patch and path else None
         for index, item in enumerate(value):
+            if item is None:
+                yield (*path, index), "is empty; remove it", item
+                continue
             yield from self.faults(item, wanted, (*path, index))
+            if key and isinstance(item, dict) and item.get(key) is None and item.get("$patch") != "replace":
+                yield (*path, index, key), f"is missing; entries of {path[-1]} are merged by their {key}", item
 
     def _of_object(self, value: Any, wanted: str, path: Path) -> Iterator[Fault]:
         if not isinstance(value, dict):
