@@ -64,7 +64,7 @@ def test_every_setting_is_in_the_table() -> None:
         "projects.<project>.credentials": "section with `kind`: `existingSecret`, `githubApp` or `token` | required |",
         "projects.<project>.credentials.appId": "text or whole number | required with `githubApp` |",
         "profiles.<profile>.tolerations[].operator": "`Exists` or `Equal` | `Equal` |",
-        "profiles.<profile>.volumes.<volume>.source": "map | required |",
+        "profiles.<profile>.volumes.<volume>.source": "Kubernetes `VolumeSource` | required |",
         "acknowledged[].until": "date | required |",
     }.items():
         assert f"| `{path}` | {words} " in table

@@ -33,7 +33,7 @@ SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 ENGINE = ("pulumi", "pulumi-language-python", "pulumi-resource-kubernetes")
 MISSING = [name for name in ENGINE if shutil.which(name) is None]
 
-pytestmark = pytest.mark.install
+pytestmark = [pytest.mark.install, pytest.mark.process]
 
 
 @pytest.fixture(scope="module")

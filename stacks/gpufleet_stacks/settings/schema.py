@@ -159,8 +159,9 @@ def _table(model: type[Settings]) -> str:
     if model is not Settings:
         common = _tidy(Settings.model_json_schema())["properties"]
         schema["properties"] = {name: field for name, field in schema["properties"].items() if name not in common}
-    rows = _rows("", schema, schema["$defs"], "required")
-    return "\n".join(["| Setting | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)])
+    # Kinds of one section can share a setting.
+    rows = dict.fromkeys(map(str, _rows("", schema, schema["$defs"], "required")))
+    return "\n".join(["| Setting | Type | Default | Meaning |", "|---|---|---|---|", *rows])
 
 
 def _rows(path: str, model: Schema, defs: Schema, required: str) -> Iterator[Setting]:

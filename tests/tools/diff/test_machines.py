@@ -209,7 +209,7 @@ MANY = [f"worker-{number}" for number in range(6)]
                 "scale.yml for b",
             ],
         ),
-        (told("a"), told("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a"]),
+        (told("a"), told("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a to apply x"]),
         # A revision that does not say, or that says something else.
         ("<unknown>", told("a"), []),
         (told("a"), None, []),

@@ -184,7 +184,7 @@ EVERY_WAY = (
         "parts",
         "instances: {families: [p5], sizes: [48xlarge]}, limits: {gpus: 8}, sharing: {mig: {profile: 1g.10gb}},"
         f' userData: "#!/bin/sh", {USUAL}',
-        56,
+        14,
     ),
 )
 
