@@ -105,7 +105,7 @@ class _Check:
         key = MERGE_KEYS.get(str(path[-1])) if self.patch and path else None
         for index, item in enumerate(value):
             if item is None:
-                yield (*path, index), "is empty; remove it", item
+                yield (*path, index), "is empty; write what it is, or leave it out", item
                 continue
             yield from self.faults(item, wanted, (*path, index))
             if key and isinstance(item, dict) and item.get(key) is None and item.get("$patch") != "replace":
