@@ -261,7 +261,7 @@ REFUSED = {
     ),
     "limits below one node": (
         Pool("small", "instances: {families: [g5], sizes: [2xlarge]}, limits: {gpus: 1, cpu: 4}, " + USUAL, 1),
-        "so none could start",
+        "so no node could start",
     ),
     "MIG on a GPU without": (
         Pool("mig", FOUR + "sharing: {mig: {profile: 1g.10gb}}, userData: x, " + USUAL, 1),
