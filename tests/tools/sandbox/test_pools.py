@@ -226,7 +226,7 @@ def test_no_more_is_had_than_is_reserved(rehearse: Rehearse, block: str) -> None
     assert reason.startswith("NoCompatibleInstanceTypes: ")
 
 
-@pytest.mark.xfail(reason="not understood yet: after a minute the real Karpenter does not keep these nodes as they were")
+@pytest.mark.xfail(reason="cause unknown: after a minute the real Karpenter does not keep these nodes")
 def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
     """Karpenter asks once a minute what instances are of, and replaces those that are no longer what their pool
     allows."""
