@@ -226,7 +226,7 @@ def test_no_more_is_had_than_is_reserved(rehearse: Rehearse, block: str) -> None
     assert reason.startswith("NoCompatibleInstanceTypes: ")
 
 
-@pytest.mark.xfail(reason="cause unknown: after a minute the real Karpenter does not keep these nodes")
+@pytest.mark.xfail(reason="the fixture cannot rehearse twice yet: its project folder exists already")
 def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
     """Karpenter asks once a minute what instances are of, and replaces those that are no longer what their pool
     allows."""
@@ -238,7 +238,7 @@ def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
         assert claim["metadata"]["labels"]["karpenter.sh/capacity-type"] == "reserved"
 
 
-@pytest.mark.xfail(reason="on a busy machine the table may be read before Karpenter has given its reason")
+@pytest.mark.xfail(reason="the simulated EC2 keeps the reservation of the tests before; alone it passes")
 def test_what_cannot_be_had_is_said_in_karpenters_own_words(rehearse: Rehearse) -> None:
     """And not with the reasons of other pools."""
     other = Pool("other", "instances: {families: [m6i]}, limits: {cpu: 8}, amis: [{alias: al2023@v20260512}]", 1, 0)
