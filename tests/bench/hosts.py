@@ -18,7 +18,6 @@ from rich.table import Table
 from gpufleet.bare_metal import HostNeeds, SshHost, SshLogin
 from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs
 from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster, folder_of
-from gpufleet.bare_metal.kubespray.driver.converge import settings_of
 from gpufleet.bare_metal.kubespray.driver.folder import NO_CLUSTER, Cluster
 from gpufleet.bare_metal.kubespray.driver.steps import committed, whole
 from gpufleet.bare_metal.kubespray.inventory import desired
@@ -193,7 +192,7 @@ def _decided(args: KubesprayClusterArgs) -> tuple[float, int]:
     wanted, cluster = desired(args), Cluster(pathlib.Path(folder_of(args)))
     # The journal of a first run that has ended well.
     run = whole("cluster.yml", wanted["nodes"], list(wanted["nodes"]))
-    cluster.keep(committed(NO_CLUSTER, wanted, run, settings_of(cluster.folder, wanted)))
+    cluster.keep(committed(NO_CLUSTER, wanted, run))
     seconds = []
     for _ in range(3):
         began = time.perf_counter()
