@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -40,7 +40,7 @@ def run(command: Sequence[str], cwd: str | None = None) -> Run:
     return Run(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
-def in_turn(commands: dict[str, Sequence[str]], rounds: int, cwd: str | None = None) -> dict[str, list[Run]]:
+def in_turn(commands: Mapping[str, Sequence[str]], rounds: int, cwd: str | None = None) -> dict[str, list[Run]]:
     """Every command once a round, after one round that does not count: a drift of the machine meets all alike."""
     runs: dict[str, list[Run]] = {name: [] for name in commands}
     for number in range(rounds + 1):
