@@ -97,7 +97,9 @@ def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str
     problems = [*fields, *_stray_keys(values, sections, file)]
     if sound is not None:
         broken = rules.problems(sound, withheld)
-        problems += [file.problem(each.path, each.message) for each in broken if not _within(each.path, withheld)]
+        problems += [
+            file.problem(each.path, each.message, each.code) for each in broken if not _within(each.path, withheld)
+        ]
         problems += _stray_secrets(secrets - sections, sound, withheld, file)
     # Where the text itself is wrong, what it seems to say is no further news.
     certain = [*file.problems, *misplaced]

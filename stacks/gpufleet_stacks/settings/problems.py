@@ -36,6 +36,8 @@ class StackFileProblem:
     whole."""
     message: str
     """What was got, what is allowed, what to do. Holds no secret."""
+    code: str = ""
+    """Name of the rule; empty for a value of the wrong type or form. It stays the same when the message is reworded."""
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -67,9 +67,9 @@ class StackFile:
     def name(self) -> str:
         return self.path.name
 
-    def problem(self, path: Path, message: str) -> StackFileProblem:
-        """A problem at `path`, in the line of the deepest part of it that the file has."""
-        return StackFileProblem(self.name, self.line(path), path, message)
+    def problem(self, path: Path, message: str, code: str = "") -> StackFileProblem:
+        """Return a problem at `path`, with the line of the deepest part of it that the file has."""
+        return StackFileProblem(self.name, self.line(path), path, message, code)
 
     def line(self, path: Path) -> int | None:
         """Line of the deepest part of the path that the file has; None when it has none of it."""

@@ -126,8 +126,11 @@ def sandbox(built: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def rehearse(sandbox: KarpenterSandbox, project: MakeProject) -> Rehearse:
     """Bring the pools up with as many jobs as each label has at most, and wait until nothing is to come."""
 
+    folder = project({})
+
     def rehearse(*pools: Pool) -> Rehearsed:
-        read = stack.read(project({"lab": text_of(*pools)}), "lab")
+        (folder / "Pulumi.lab.yaml").write_text(text_of(*pools))
+        read = stack.read(folder, "lab")
         assert isinstance(read.settings, EksSettings)
         plan = read.plan()
         mix = {each.name: each.jobs for each in pools}
@@ -226,7 +229,6 @@ def test_no_more_is_had_than_is_reserved(rehearse: Rehearse, block: str) -> None
     assert reason.startswith("NoCompatibleInstanceTypes: ")
 
 
-@pytest.mark.xfail(reason="the fixture cannot rehearse twice yet: its project folder exists already")
 def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
     """Karpenter asks once a minute what instances are of, and replaces those that are no longer what their pool
     allows."""
@@ -238,7 +240,6 @@ def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
         assert claim["metadata"]["labels"]["karpenter.sh/capacity-type"] == "reserved"
 
 
-@pytest.mark.xfail(reason="the simulated EC2 keeps the reservation of the tests before; alone it passes")
 def test_what_cannot_be_had_is_said_in_karpenters_own_words(rehearse: Rehearse) -> None:
     """And not with the reasons of other pools."""
     other = Pool("other", "instances: {families: [m6i]}, limits: {cpu: 8}, amis: [{alias: al2023@v20260512}]", 1, 0)

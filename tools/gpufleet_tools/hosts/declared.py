@@ -46,7 +46,7 @@ def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> lis
     login = _login(cluster, ssh, identity)
     hosts = {name: ssh_host(name, node) for name, node, _ in machines(cluster)}
     if problems := [*ssh_places(cluster, hosts).placed(ssh_problems([*hosts.values()], login))]:
-        raise InvalidSettings(stack.file.problem(problem.path, problem.message) for problem in problems)
+        raise InvalidSettings(stack.file.problem(problem.path, problem.message, problem.code) for problem in problems)
     needs = {name: needs_of(node, pool, cluster.kubespray) for name, node, pool in machines(cluster)}
     reports: dict[str, HostReport] = {}
     for verifications, group in _groups(cluster, hosts):
