@@ -85,8 +85,8 @@ def test_what_cannot_be_set_is_said(change: dict[str, Any], message: str, tmp_pa
     [
         (None, "does not exist"),
         ("a: [", "is not YAML"),
-        ("tag: a\n", "the one key 'settings' is needed"),
-        ("- a\n", "the one key 'settings' is needed"),
+        ("tag: a\n", "must have exactly one key, 'settings'"),
+        ("- a\n", "must have exactly one key, 'settings'"),
     ],
 )
 def test_what_is_no_such_file_is_said(text: str | None, message: str, tmp_path: pathlib.Path) -> None:
@@ -185,6 +185,6 @@ def test_what_the_file_does_not_have_is_cleared() -> None:
     assert "--skip-install-deps=false" in words
     assert [note.split(":")[0] for note in deployment_settings.not_cleared(settings)] == [
         "pulumi deployment settings edit is experimental",
-        "commands before the deployment that were set earlier stay",
-        "environment variables that the file no longer has stay",
+        "pre-run commands that were set earlier remain",
+        "environment variables that the file no longer has remain",
     ]

@@ -88,7 +88,7 @@ def test_a_sandbox_without_its_extra_names_it(adopter: Environment, project: pat
     ended = adopter.run("gpufleet", "sandbox", "up", "lab", cwd=project)
     assert ended.code == 2
     assert ended.err == (
-        "gpufleet: kubernetes is not installed, which the sandbox needs: "
+        "gpufleet: the sandbox requires kubernetes, which is not installed; run "
         "pip install 'gpufleet[sandbox]' (in a checkout of gpufleet: make up)\n"
     )
 
@@ -119,7 +119,7 @@ def test_the_sandbox_has_their_resource_too(
         theirs = adopter_with_sandbox.run("python", "-c", READ_THEIRS, kubeconfig, cwd=tmp_path)
         assert theirs.out == "oncall@example.test\n", theirs.err
     finally:
-        assert gpufleet("sandbox", "down", "lab") == "the sandbox of lab is gone\n"
+        assert gpufleet("sandbox", "down", "lab") == "the sandbox of lab was removed\n"
 
 
 # -- the example ------------------------------------------------------------------------------------------------------

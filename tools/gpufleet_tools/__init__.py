@@ -1,1 +1,1 @@
-"""The command `gpufleet`, and what it does with a fleet that need not exist."""
+"""The command `gpufleet`: previews, checks and rehearsals of stacks."""

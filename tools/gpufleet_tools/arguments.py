@@ -1,4 +1,4 @@
-"""What the command `gpufleet` takes: its subcommands and their options."""
+"""Subcommands and options of the command `gpufleet`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _ENGINE = {"up": "up", "down": "destroy"}
 
 
 def day(text: str) -> datetime.date:
-    """A date on the command line; argparse names it after this function when it is none."""
+    """Return the date. The function's name appears in argparse's error message."""
     return datetime.date.fromisoformat(text)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command and option."""
+    """Return the parser of all subcommands and options."""
     top = argparse.ArgumentParser(
         prog="gpufleet",
-        description="GPU CI clusters, previewed offline and brought up on one machine.",
-        epilog="exit codes: 0 nothing to say, 1 findings, 2 invalid settings or arguments, 3 a fault of its own",
+        description="Preview GPU CI clusters offline, and run them on one machine.",
+        epilog="exit codes: 0 success, 1 findings, 2 invalid settings or arguments, 3 internal error",
     )
     top.add_argument("-C", dest="root", metavar="DIR", type=pathlib.Path, default=pathlib.Path(), help="project folder")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -47,24 +47,30 @@ def _add_day(command: argparse.ArgumentParser) -> None:
         metavar="DATE",
         type=day,
         default=datetime.date.today(),
-        help="day on which acknowledgements and last days are judged (2027-01-31); today, when left out",
+        help="date against which expiry dates are checked (2027-01-31); default: today",
     )
 
 
 def _check(commands: Commands) -> None:
     check = commands.add_parser("check", help="validate stack files and print findings")
-    check.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    check.add_argument("stack", nargs="*", help="stack; default: all stacks of the project")
     check.add_argument(
-        "--policy", action="store_true", help="run the program too, and judge what it registers; takes a second more"
+        "--policy",
+        action="store_true",
+        help="also run the program and check its resources against the policy; takes a second more",
     )
     _add_day(check)
 
 
 def _preview(commands: Commands) -> None:
-    preview = commands.add_parser("preview", help="say what `pulumi up` would create: no engine, cluster or network")
+    preview = commands.add_parser(
+        "preview", help="show what `pulumi up` would create, without engine, cluster or network"
+    )
     preview.add_argument("stack")
     preview.add_argument("--format", choices=("tree", "yaml", "json"), default="tree")
-    preview.add_argument("--dependencies", action="store_true", help="show in the tree what each resource waits for")
+    preview.add_argument(
+        "--dependencies", action="store_true", help="show the dependencies of each resource in the tree"
+    )
     preview.add_argument(
         "--out",
         metavar="DIR",
@@ -75,32 +81,34 @@ def _preview(commands: Commands) -> None:
 
 
 def _labels(commands: Commands) -> None:
-    labels = commands.add_parser("labels", help="print the catalogue of labels, for the people who write workflows")
-    labels.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    labels = commands.add_parser("labels", help="print the catalogue of labels for authors of workflows")
+    labels.add_argument("stack", nargs="*", help="stack; default: all stacks of the project")
     labels.add_argument(
         "--format",
         choices=("text", "markdown", "json", "actionlint"),
-        help="without: text in a terminal, markdown in a pipe or a file",
+        help="default: text in a terminal, markdown in a pipe or a file",
     )
 
 
 def _diff(commands: Commands) -> None:
-    diff = commands.add_parser("diff", help="say what changes between two revisions, for users and in each stack")
+    diff = commands.add_parser("diff", help="show what changes between two revisions, for users and in each stack")
     diff.add_argument(
         "range",
         metavar="BASE..HEAD",
-        help="two revisions of git; BASE...HEAD: since HEAD left BASE; BASE alone: against the working tree",
+        help="two git revisions; BASE...HEAD: since HEAD branched off BASE; BASE alone: compare with the working tree",
     )
-    diff.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    diff.add_argument("stack", nargs="*", help="stack; default: all stacks of the project")
     diff.add_argument("--format", choices=("text", "markdown", "json"), default="text")
-    diff.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write it there")
-    diff.add_argument("--allow", metavar="NAME", action="append", default=[], help="refusal that is meant")
+    diff.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the report to FILE")
+    diff.add_argument("--allow", metavar="NAME", action="append", default=[], help="accept a refused change")
     _add_day(diff)
 
 
 def _capacity(commands: Commands) -> None:
-    capacity = commands.add_parser("capacity", help="say what the node pools hold: guaranteed and burst jobs per label")
-    capacity.add_argument("stack", nargs="*", help="stack; all of the project's when none is named")
+    capacity = commands.add_parser(
+        "capacity", help="show the capacity of node pools: guaranteed and burst jobs of each label"
+    )
+    capacity.add_argument("stack", nargs="*", help="stack; default: all stacks of the project")
     capacity.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: an object for one named stack, else a list"
     )
@@ -111,76 +119,80 @@ def _deployments(commands: Commands) -> None:
         "deployments", help="print the command that applies a stack's deployment settings"
     )
     deployments.add_argument("stack", help="stack, whose file is Pulumi.<stack>.deploy.yaml")
-    deployments.add_argument("--organization", metavar="NAME", help="organisation of Pulumi Cloud that has the stack")
+    deployments.add_argument("--organization", metavar="NAME", help="Pulumi Cloud organisation of the stack")
 
 
 def _lint_workflows(commands: Commands) -> None:
-    lint = commands.add_parser("lint-workflows", help="find the labels that workflows ask for and nobody serves")
+    lint = commands.add_parser("lint-workflows", help="find labels in workflows that no runner serves")
     lint.add_argument("path", nargs="+", type=pathlib.Path, help="workflow file, or folder with .github/workflows")
     lint.add_argument("--format", choices=("text", "json", "sarif"), default="text")
-    lint.add_argument("--repository", metavar="OWNER/NAME", help="whose workflows they are: only its labels count")
     lint.add_argument(
-        "--also", action="append", default=[], metavar="LABEL", help="label, or pattern (*), that others serve"
+        "--repository", metavar="OWNER/NAME", help="repository of the workflows; only labels available to it count"
     )
-    lint.add_argument("--labels-only", action="store_true", help="leave actionlint's own checks out")
+    lint.add_argument(
+        "--also", action="append", default=[], metavar="LABEL", help="label or pattern (*) that other runners serve"
+    )
+    lint.add_argument("--labels-only", action="store_true", help="check labels only; do not run actionlint")
 
 
 def _import(commands: Commands) -> None:
-    imports = commands.add_parser("import", help="write stack file entries of scale sets that exist")
+    imports = commands.add_parser("import", help="write stack file entries for existing scale sets")
     imports.add_argument(
         "file", nargs="+", metavar="[LABEL=]FILE", help="values of ARC's chart, `helm get values`, or manifests"
     )
-    imports.add_argument("--namespace", help="namespace of the runners, where the files do not say")
+    imports.add_argument("--namespace", help="namespace of the runners, if the files do not specify it")
     imports.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="value that Helm was given beside the files"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="value passed to `helm --set` beside the files"
     )
-    imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries there")
+    imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries to FILE")
 
 
 def _hosts(commands: Commands) -> None:
     hosts = commands.add_parser(
         "hosts",
-        help="ask the declared machines by SSH whether they are what the stack file says",
-        description="Logs in to every machine of the stack with its `cluster.ssh`, reads what it is like, and changes"
-        " nothing. The only command that opens a connection to a declared address.",
+        help="compare the declared machines with the stack file over SSH",
+        description="Log in to every machine of the stack with its `cluster.ssh` settings and read its state. Nothing"
+        " is changed. No other command connects to a declared address.",
     )
     hosts.add_argument("stack")
     hosts.add_argument(
         "--identity",
         metavar="FILE",
         type=pathlib.Path,
-        help="private key; without, that of an agent, or ~/.ssh/id_ed25519",
+        help="private key; default: that of the SSH agent, or ~/.ssh/id_ed25519",
     )
-    hosts.add_argument("--seconds", metavar="N", type=float, default=60, help="what one machine may take; 60")
+    hosts.add_argument("--seconds", metavar="N", type=float, default=60, help="time limit of one machine; default: 60")
 
 
 def _pins(commands: Commands) -> None:
     pins = commands.add_parser(
         "pins",
-        help="list every version that is fixed, and why; look up runner releases",
-        description="Lists every version that is fixed, and why. With --refresh or --image, looks up GitHub's runner"
-        " over the network instead.",
+        help="list every pinned version with its reason; look up runner releases",
+        description="List every pinned version with its reason. With --refresh or --image, look up GitHub's runner over"
+        " the network instead.",
     )
     action = pins.add_mutually_exclusive_group()
-    action.add_argument("--refresh", action="store_true", help="write the checkout's table of runner releases anew")
-    action.add_argument("--image", metavar="IMAGE", help="print the runner version that an image of yours holds")
-    pins.add_argument("--platform", metavar="OS/ARCH", default="linux/amd64", help="platform of --image; linux/amd64")
-    pins.add_argument("--releases", metavar="URL", help="list of releases for --refresh; without, GitHub's")
-    pins.add_argument("--registry", metavar="URL", help="registry for --refresh; without, ghcr.io")
-    pins.add_argument("--seconds", metavar="N", type=float, default=600, help="what one answer may take; 600")
+    action.add_argument("--refresh", action="store_true", help="update the checkout's table of runner releases")
+    action.add_argument("--image", metavar="IMAGE", help="print the runner version in an image of yours")
+    pins.add_argument(
+        "--platform", metavar="OS/ARCH", default="linux/amd64", help="platform of --image; default: linux/amd64"
+    )
+    pins.add_argument("--releases", metavar="URL", help="list of releases for --refresh; default: GitHub's")
+    pins.add_argument("--registry", metavar="URL", help="registry for --refresh; default: ghcr.io")
+    pins.add_argument("--seconds", metavar="N", type=float, default=600, help="time limit of one request; default: 600")
     pins.add_argument("--format", choices=("text", "json"), default="text")
     pins.add_argument(
         "--on",
         metavar="DATE",
         type=day,
         default=datetime.date.today(),
-        help="day on which they are judged or looked up; today",
+        help="date of the review or of the look-up; default: today",
     )
 
 
 def _schema(commands: Commands) -> None:
     schema = commands.add_parser("schema", help="print the JSON Schema of stack files, for editors")
-    schema.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write it there")
+    schema.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the schema to FILE")
 
 
 def _sandbox(commands: Commands) -> None:
@@ -191,10 +203,10 @@ def _sandbox(commands: Commands) -> None:
     )
     for name, text in (
         ("up", "bring the stack up: a real control plane, simulated nodes and jobs"),
-        ("status", "print the table again"),
-        ("jobs", "queue jobs at the simulated GitHub, and print what becomes of all (needs up --arc real)"),
-        ("down", "end it and remove it"),
-        ("kubeconfig", "print the path of its kubeconfig"),
+        ("status", "print the current state of a running sandbox"),
+        ("jobs", "queue jobs at the simulated GitHub, and print the state of every job (requires up --arc real)"),
+        ("down", "stop and remove the sandbox"),
+        ("kubeconfig", "print the path of the sandbox's kubeconfig"),
     ):
         action = actions.add_parser(name, help=text)
         action.add_argument("stack")
@@ -206,24 +218,24 @@ def _sandbox(commands: Commands) -> None:
             )
         if name == "jobs":
             action.add_argument("job", nargs="*", metavar="LABEL=N", help="N jobs for a label")
-            action.add_argument("--seconds", metavar="N", type=float, default=30, help="how long each of them runs; 30")
+            action.add_argument("--seconds", metavar="N", type=float, default=30, help="run time of a job; default: 30")
         if name == "up":
             action.add_argument(
                 "--arc",
                 choices=("simulated", "real"),
                 default="simulated",
-                help="real: run ARC's own controller and listeners, from the folder in GPUFLEET_ARC; simulated",
+                help="real: run ARC's own controller and listeners from the folder in GPUFLEET_ARC; default: simulated",
             )
             action.add_argument(
                 "--jobs",
                 action="append",
                 default=[],
                 metavar="LABEL=N",
-                help="jobs that GitHub assigns to a label; without, each label's share of a sample mix",
+                help="jobs that GitHub assigns to a label; default: each label's share of a sample mix",
             )
             action.add_argument(
                 "--binaries",
                 metavar="DIR|download|build",
-                help="use the control plane's binaries in DIR, only download them, or only build them from their Go"
-                " modules; without, they are downloaded once, and built where that does not work",
+                help="use the control plane's binaries in DIR, only download them, or only build them from Go modules;"
+                " default: download once, and build if the download fails",
             )

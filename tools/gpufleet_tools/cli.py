@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpufleet_tools.check.findings import Report
     from gpufleet_tools.sandbox.state import State
 
-OK, FINDINGS, INVALID, BROKEN = 0, 1, 2, 3
-"""Exit codes: nothing to say, findings, invalid input, a fault of the program itself."""
+OK, FINDINGS, INVALID, INTERNAL_ERROR = 0, 1, 2, 3
+"""Exit codes: success, findings, invalid input, internal error."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -35,14 +35,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except Exception:
-        # Neither 1 nor 2: a fault must not look like a finding.
+        # Neither 1 nor 2: an internal error must not look like a finding.
         traceback.print_exc()
-        code = BROKEN
+        code = INTERNAL_ERROR
     short_process.end(code)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs a command and returns its exit code. Bad input is said in one line for each fault, on standard error."""
+    """Run a command and return its exit code. Print one line for each fault of the input on standard error."""
     root = arguments.root.resolve()
     if not (root / "Pulumi.yaml").is_file():
         print(f"gpufleet: {root} has no Pulumi.yaml; name the project's folder with -C", file=sys.stderr)
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_bad_input(error: Exception) -> bool:
-    """Whether an exception says in its own words what is wrong with what was given."""
-    # Imported here: not every command needs the SDK, which takes longer to import than the rest of some.
+    """Return whether the exception's message describes invalid input."""
+    # Imported here: not every command needs the SDK, whose import takes longer than the rest of some commands.
     import pulumi
 
     from gpufleet_stacks.settings.problems import InvalidSettings
@@ -92,7 +92,7 @@ def _check(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         report = findings.report(checked.settings, checked.file, arguments.on, plan)
         for line in report.lines():
             print(line)
-        print(f"{name}: {_counted(report)}")
+        print(f"{name}: {_finding_count(report)}")
         code = max(code, FINDINGS if report.open else OK)
     return code
 
@@ -119,7 +119,7 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     else:
         columns = terminal.width()
         print(preview.tree(plan, previewed.settings, dependencies=arguments.dependencies, columns=columns))
-        print(_counted(report))
+        print(_finding_count(report))
     for line in report.lines():
         print(line, file=sys.stderr)
     return FINDINGS if report.open else OK
@@ -167,12 +167,12 @@ def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
 def _schema(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_stacks.settings import schema
 
-    made = schema.text(schema.stack_file_schema())
+    text = schema.text(schema.stack_file_schema())
     if arguments.out:
-        arguments.out.write_text(made)
+        arguments.out.write_text(text)
         print(f"JSON Schema of stack files written to {arguments.out}")
     else:
-        print(made, end="")
+        print(text, end="")
     return OK
 
 
@@ -192,7 +192,7 @@ def _pins(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     else:
         print(pins.text(found, terminal.width()))
         print(*(f"compatibility: {row}" for row in rows), sep="\n", end="\n" if rows else "")
-        print(f"{len(found.pins)} versions are fixed, {due} to be looked at again by now")
+        print(f"{len(found.pins)} pinned versions, {due} due for review")
     return FINDINGS if due or rows else OK
 
 
@@ -204,8 +204,8 @@ def _look_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         if arguments.image is not None:
             lines, useful = command.image(arguments.image, arguments.platform, arguments.seconds, arguments.on)
         else:
-            asked = (arguments.seconds, arguments.releases, arguments.registry)
-            lines, useful = command.refresh(root, arguments.on, *asked), True
+            lines = command.refresh(root, arguments.on, arguments.seconds, arguments.releases, arguments.registry)
+            useful = True
     except LookupFailed as error:
         print(f"gpufleet: {error}", file=sys.stderr)
         return INVALID
@@ -239,7 +239,7 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     except revisions.RevisionError as error:
         print(f"gpufleet: {error}", file=sys.stderr)
         if arguments.out:
-            # The comment of an earlier state of the pull request would stay otherwise.
+            # Otherwise the comment about an earlier state of the pull request would stay.
             failure = diff.not_compared(arguments.range, str(error))
             arguments.out.write_text(diff_report.written(failure, arguments.format))
         return INVALID
@@ -248,14 +248,14 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         for line in unknown:
             print(f"gpufleet: {line}", file=sys.stderr)
         return INVALID
-    said = diff_report.written(found, arguments.format)
+    text = diff_report.written(found, arguments.format)
     if arguments.format == "text" and not arguments.out:
-        said = terminal.folded(said, terminal.width())
+        text = terminal.folded(text, terminal.width())
     if arguments.out:
-        arguments.out.write_text(said)
+        arguments.out.write_text(text)
         print(f"{diff_report.headline(found)}: written to {arguments.out}")
     else:
-        print(said, end="")
+        print(text, end="")
     return INVALID if found.unsaid else FINDINGS if found.refused else OK
 
 
@@ -301,10 +301,11 @@ def _deployments(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _counted(report: Report) -> str:
-    count, borne = len(report.open), len(report.acknowledged)
+def _finding_count(report: Report) -> str:
+    """Return `2 findings, 1 acknowledged`."""
+    count, acknowledged = len(report.open), len(report.acknowledged)
     text = "no findings" if not count else f"{count} finding{'s' * (count > 1)}"
-    return text + (f", {borne} acknowledged" if borne else "")
+    return text + (f", {acknowledged} acknowledged" if acknowledged else "")
 
 
 def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
@@ -316,9 +317,9 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         for line in error.lines:
             print(f"gpufleet: {line}", file=sys.stderr)
     except ModuleNotFoundError as missing:
-        # A deployment does not need what the sandbox needs.
+        # The sandbox has dependencies that a deployment does not install.
         install = "pip install 'gpufleet[sandbox]' (in a checkout of gpufleet: make up)"
-        print(f"gpufleet: {missing.name} is not installed, which the sandbox needs: {install}", file=sys.stderr)
+        print(f"gpufleet: the sandbox requires {missing.name}, which is not installed; run {install}", file=sys.stderr)
     return INVALID
 
 
@@ -395,7 +396,7 @@ def _sandbox_down(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         ended = lifecycle.destroy(stack.read(root, arguments.stack))
     else:
         ended = lifecycle.down(root, arguments.stack)
-    print(f"the sandbox of {arguments.stack} {'is gone' if ended else 'was not up: nothing to do'}")
+    print(f"the sandbox of {arguments.stack} {'was removed' if ended else 'is not running; nothing to do'}")
     return OK
 
 

@@ -1,7 +1,7 @@
 """Settings of Pulumi Deployments as files, `Pulumi.<stack>.deploy.yaml`, and the command that applies one.
 
-The engine's command read such files until 3.250, and has only flags for each setting since (changelog/3.251.0.md of
-pulumi/pulumi): the files keep their form, `apitype.DeploymentSettings`, and are turned into those flags.
+Up to 3.250 the engine's command read such files; since then it has a flag for each setting (changelog/3.251.0.md of
+pulumi/pulumi). The files keep the form of `apitype.DeploymentSettings`; this module converts them to those flags.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 PLACEHOLDER = "REPLACE-"
-"""How a value begins that only whoever owns the organisation knows."""
+"""Prefix of a value that the owner of the organisation has to fill in."""
 
 
 class _Part(BaseModel):
@@ -23,105 +23,103 @@ class _Part(BaseModel):
 
 
 class GitHub(_Part):
-    """What pushes and pull requests do."""
+    """Deployments that pushes and pull requests start."""
 
     repository: str
     """OWNER/NAME of the repository."""
     previewPullRequests: bool = False  # noqa: N815
     """Preview pull requests."""
     deployCommits: bool = False  # noqa: N815
-    """Apply what is pushed to the branch."""
+    """Run `pulumi up` on every push to the branch."""
     paths: list[str] = []
-    """Only where one of these has changed."""
+    """Filter: deploy only if one of these paths has changed."""
 
 
 class Git(_Part):
-    """Which revision of the program."""
+    """Revision and folder of the program."""
 
     branch: str
     """Branch, as refs/heads/NAME."""
     repoDir: str | None = None  # noqa: N815
-    """Folder of Pulumi.yaml; left out, the top one."""
+    """Folder of Pulumi.yaml; default: the repository's root."""
 
 
 class SourceContext(_Part):
-    """Where the program comes from."""
+    """Source of the program."""
 
     git: Git
-    """A repository."""
+    """Git repository."""
 
 
 class AwsIdentity(_Part):
-    """The role that a deployment assumes by its own identity."""
+    """The role that a deployment assumes with its OIDC token."""
 
     roleArn: str  # noqa: N815
     """ARN of the role."""
     sessionName: str  # noqa: N815
     """Name of its sessions."""
     duration: str | None = None
-    """How long they last, as Go writes it: 1h0m0s."""
+    """Duration of a session in Go's notation: 1h0m0s."""
 
 
 class Oidc(_Part):
-    """Identities at clouds."""
+    """Identities that a deployment gets from cloud providers."""
 
     aws: AwsIdentity
-    """At AWS."""
+    """Identity at AWS."""
 
 
 class Options(_Part):
-    """How deployments run."""
+    """Options of a deployment's run."""
 
     skipInstallDependencies: bool = False  # noqa: N815
-    """Install nothing but what the commands before it do."""
+    """Skip `pulumi install`; the pre-run commands install what is needed."""
     skipIntermediateDeployments: bool = False  # noqa: N815
-    """Of several that wait, run the last."""
+    """Run only the last of several queued deployments."""
 
 
 class OperationContext(_Part):
-    """What a deployment does."""
+    """Environment and commands of a deployment."""
 
     preRunCommands: list[str] = []  # noqa: N815
-    """Commands before Pulumi's own."""
+    """Commands that run before Pulumi."""
     environmentVariables: dict[str, str] = {}  # noqa: N815
-    """Environment; nothing secret: that is kept in Pulumi Cloud alone."""
+    """Environment variables; no secrets, which are stored in Pulumi Cloud only."""
     oidc: Oidc | None = None
-    """Identities at clouds."""
+    """Identities that the deployment gets from cloud providers."""
     options: Options = Options()
-    """How it runs."""
+    """Options of the run."""
 
 
 class DeploymentSettings(_Part):
-    """What the command of the engine can set (deployment_settings_edit_patch.go of pulumi/pulumi at v3.259.0)."""
+    """Settings that the engine's command can set (deployment_settings_edit_patch.go of pulumi/pulumi at v3.259.0)."""
 
     gitHub: GitHub  # noqa: N815
-    """What pushes and pull requests do."""
+    """Deployments that pushes and pull requests start."""
     sourceContext: SourceContext  # noqa: N815
-    """Where the program comes from."""
+    """Source of the program."""
     operationContext: OperationContext = OperationContext()  # noqa: N815
-    """What a deployment does."""
+    """Environment and commands of a deployment."""
     agentPoolID: str | None = None  # noqa: N815
-    """Id of the pool of agents that run it; left out, Pulumi's own."""
+    """ID of the agent pool that runs deployments; default: Pulumi's own."""
 
 
 class DeploymentSettingsError(Exception):
-    """A file is not there, or does not hold such settings. `str()` has one line for each fault."""
+    """A settings file is missing or invalid. `str()` has one line for each fault."""
 
 
 def read(root: pathlib.Path, stack: str) -> DeploymentSettings:
-    """The settings of a stack's deployments. Raises DeploymentSettingsError, also for a placeholder that is left."""
+    """Return the deployment settings of a stack. Raises DeploymentSettingsError, also for a remaining placeholder."""
     file = root / f"Pulumi.{stack}.deploy.yaml"
     try:
         content = yaml.safe_load(file.read_text())
     except FileNotFoundError:
-        raise DeploymentSettingsError(
-            f"{file.name}: does not exist; Pulumi.dev.deploy.yaml shows what it holds"
-        ) from None
+        raise DeploymentSettingsError(f"{file.name}: does not exist; Pulumi.dev.deploy.yaml is an example") from None
     except yaml.YAMLError as error:
         raise DeploymentSettingsError(f"{file.name}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or [*content] != ["settings"]:
-        raise DeploymentSettingsError(f"{file.name}: the one key 'settings' is needed, and everything below it")
-    problems = [f"{file.name}: {path}: is still to be replaced: {value}" for path, value in _placeholders(content)]
+        raise DeploymentSettingsError(f"{file.name}: must have exactly one key, 'settings', with everything below it")
+    problems = [f"{file.name}: {path}: replace the placeholder {value}" for path, value in _placeholders(content)]
     try:
         settings = DeploymentSettings.model_validate(content["settings"])
     except ValidationError as error:
@@ -147,13 +145,13 @@ def _placeholders(value: Any, *path: str) -> Iterator[tuple[str, str]]:
 
 
 def edit(stack: str, settings: DeploymentSettings) -> list[str]:
-    """Return the engine's command that sets all of it, and clears what the file does not have: the engine merges what
-    it is given. `not_cleared` tells what cannot be cleared so."""
-    github, git, does = settings.gitHub, settings.sourceContext.git, settings.operationContext
-    # The files have no identity at another cloud.
+    """Return the engine's command that applies the settings. The engine merges, so the command also clears every
+    setting that the file omits; `not_cleared` lists the exceptions."""
+    github, git, operation = settings.gitHub, settings.sourceContext.git, settings.operationContext
+    # The files support no identity at another cloud.
     identity: list[tuple[str, str | bool | None]] = [("oidc-aws-clear", True)]
-    if does.oidc:
-        aws = does.oidc.aws
+    if operation.oidc:
+        aws = operation.oidc.aws
         identity = [
             ("oidc-aws-role-arn", aws.roleArn),
             ("oidc-aws-session-name", aws.sessionName),
@@ -167,13 +165,13 @@ def edit(stack: str, settings: DeploymentSettings) -> list[str]:
         ("branch", git.branch),
         ("folder", git.repoDir or ""),
         ("runner-pool", settings.agentPoolID or ""),
-        *(("pre-run-command", command) for command in does.preRunCommands),
-        *(("env", f"{name}={value}") for name, value in does.environmentVariables.items()),
+        *(("pre-run-command", command) for command in operation.preRunCommands),
+        *(("env", f"{name}={value}") for name, value in operation.environmentVariables.items()),
         *identity,
         ("oidc-azure-clear", True),
         ("oidc-gcp-clear", True),
-        ("skip-install-deps", does.options.skipInstallDependencies),
-        ("skip-intermediate-deployments", does.options.skipIntermediateDeployments),
+        ("skip-install-deps", operation.options.skipInstallDependencies),
+        ("skip-intermediate-deployments", operation.options.skipIntermediateDeployments),
     ]
     words = [
         f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -184,12 +182,12 @@ def edit(stack: str, settings: DeploymentSettings) -> list[str]:
 
 
 def not_cleared(settings: DeploymentSettings) -> list[str]:
-    """Return what to know before the command is run, one line each."""
+    """Return warnings about the command, one line each."""
     notes = ["pulumi deployment settings edit is experimental: another version of the engine may have other flags"]
     if not settings.operationContext.preRunCommands:
-        notes.append("commands before the deployment that were set earlier stay: the engine cannot clear them")
+        notes.append("pre-run commands that were set earlier remain: the engine cannot clear them")
     notes.append(
-        "environment variables that the file no longer has stay: `pulumi deployment settings get` lists them, and"
+        "environment variables that the file no longer has remain: `pulumi deployment settings get` lists them, and"
         " --remove-env=NAME removes one"
     )
     return notes

@@ -1,5 +1,5 @@
-"""Programs that run side by side as forks of one process: it imports the libraries of all of them, which takes most of
-an evaluation's time, and none of their own code.
+"""Programs that run in parallel as forks of one process. The process imports the libraries that all of them use, which
+takes most of an evaluation's time, but none of the programs' own code.
 
 `gpufleet diff` runs this file as a program, `python -P forks.py`, with a JSON list of `Fork` as standard input. It
 prints the exit codes as a JSON list. Only the standard library is imported before the forks' own libraries.
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn, TypedDict
 
 OWN = ("gpufleet", "gpufleet_stacks", "gpufleet_tools")
-"""Packages that each program has in a revision of its own."""
+"""Packages of which each program has its own revision."""
 
 AWS = ("pulumi_aws", "pulumi_eks")
 """Libraries that only stacks on EKS import; the import takes a second."""
@@ -36,13 +36,13 @@ class Fork(TypedDict):
     folder: str
     """Its working directory."""
     path: list[str]
-    """Folders in which modules are looked for first."""
+    """Folders that precede others in the module search path."""
     errors: str
     """File for its standard error."""
 
 
 def libraries(folders: Iterable[str], *, aws: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield modules that components and stacks in these folders import at their top, with the names taken from each."""
+    """Yield modules that components and stacks in these folders import at top level, with the imported names."""
     for folder in folders:
         for package in OWN[:2]:
             for file in sorted(pathlib.Path(folder, package).rglob("*.py")):
@@ -53,7 +53,7 @@ def libraries(folders: Iterable[str], *, aws: bool) -> Iterator[tuple[str, list[
 
 
 def _import(module: str, names: Iterable[str]) -> None:
-    """Import a library. The program that needs one which is not there reports that by itself."""
+    """Import a library. A program that needs a missing library reports that itself."""
     try:
         imported = importlib.import_module(module)
         for name in names:
@@ -89,7 +89,7 @@ def _become(fork: Fork) -> NoReturn:
 
 
 def run(forks: Iterable[Fork]) -> list[int]:
-    """Run programs side by side and return their exit codes; that of a program that a signal ended is negative."""
+    """Run programs in parallel and return their exit codes. A program that a signal ended has a negative code."""
     started = []
     for fork in forks:
         process = os.fork()
@@ -101,7 +101,7 @@ def run(forks: Iterable[Fork]) -> list[int]:
 
 def _main() -> None:
     forks: list[Fork] = json.load(sys.stdin)
-    # The postponed modules and no garbage collection, as each program has them, and nothing else of this package.
+    # Postpone modules and disable garbage collection, as each program does; keep nothing else of this package.
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
     importlib.import_module("gpufleet_tools.short_process").begin()
     for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
@@ -114,7 +114,7 @@ def _main() -> None:
 
 
 def _import_libraries(forks: Sequence[Fork]) -> None:
-    """Import what the code of the first program names: the other's is another revision of it."""
+    """Import the libraries of the first program. The others are revisions of the same program."""
     files = [file for fork in forks for file in pathlib.Path(fork["folder"]).glob("Pulumi.*.yaml")]
     aws = any(re.search(rb"\bkind: *['\"]?eks\b", file.read_bytes()) for file in files)
     for module, names in dict.fromkeys(

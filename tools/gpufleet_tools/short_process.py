@@ -54,7 +54,7 @@ def begin() -> None:
 def end(code: int) -> NoReturn:
     """Exit without finalizing modules and objects one by one."""
     for stream in (sys.stdout, sys.stderr):
-        # Whoever reads the output may have stopped reading.
+        # The reader of the output may have closed the pipe.
         with contextlib.suppress(BrokenPipeError):
             stream.flush()
     os._exit(code)

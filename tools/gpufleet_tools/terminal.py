@@ -1,4 +1,4 @@
-"""Width of the output, and what fits text and tables into it."""
+"""Width of the output; text and tables that fit into it."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# rich is imported where it is used: importing it takes a fifth of the time of a whole preview.
+# rich is imported in functions only: its import takes a fifth of the time of a whole preview.
 
 UNBOUNDED = 1000
-"""Columns of a pipe or a file: so many that nothing is folded, and a line can be found with grep."""
+"""Columns of a pipe or a file: no line is folded, so that grep finds whole lines."""
 
 
 _GAP = "  "
 """Space between two columns of a table."""
 
 _SENTENCE, _WORD = 16, 10
-"""Widths that a column of several words, and one of a single word, keeps as long as another can become narrower."""
+"""Minimum widths of a column of several words and of a column of single words, while other columns can shrink."""
 
 
 def width() -> int:
     """Return the columns of the terminal; UNBOUNDED without one."""
-    # Without a terminal, $COLUMNS means nothing: readline exports 80 to the children of each process that imports it.
+    # $COLUMNS means nothing without a terminal: readline exports 80 to the children of each process that imports it.
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBOUNDED
 
 
 def console() -> Console:
-    """Return standard output as a console of that width. Without a terminal, its text is plain."""
+    """Return a console of that width for standard output. Its text is plain without a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=width())
 
 
 def table(*columns: str, left: Collection[str]) -> Table:
-    """Return an empty table, its numbers to the right. Cells that have no room are folded."""
+    """Return an empty table. `left` names the left-aligned columns; cells that are too wide are folded."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    result = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, justify="left" if column in left else "right", overflow="fold")
-    return made
+        result.add_column(column, justify="left" if column in left else "right", overflow="fold")
+    return result
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[str], columns: int = UNBOUNDED) -> list[str]:
-    """Return the lines of a plain table: a row of headings, then the others. `left` names the columns of words. Cells
-    are folded where the table is wider than `columns`."""
+    """Return the lines of a plain table whose first row has the headings. `left` names the left-aligned columns. Cells
+    are folded if the table is wider than `columns`."""
     widths = _widths(rows, columns)
     return [line for row in rows for line in _row(row, widths, [heading in left for heading in rows[0]])]
 
@@ -68,8 +68,8 @@ def _row(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> Ite
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int]:
-    """Return the widths of a table's columns. Where it is too wide, sentences become narrower first, and the first
-    column, which has the names, last."""
+    """Return the widths of a table's columns. In a table that is too wide, columns of sentences shrink first, and the
+    first column, which has the names, shrinks last."""
     cells = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in cells]
     whole = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
@@ -83,12 +83,12 @@ def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int]:
 
 
 def folded(text: str, columns: int) -> str:
-    """Return the text with its long lines folded between words. What goes on is indented below its line."""
+    """Return the text with long lines folded between words. Continuation lines are indented."""
     return "".join(f"{part}\n" for line in text.splitlines() for part in folded_line(line, columns))
 
 
 def folded_line(line: str, columns: int, indent: str | None = None) -> Iterator[str]:
-    """Yield the parts of a line. `indent` precedes all but the first; without, two more spaces than the line has."""
+    """Yield the parts of a line. `indent` precedes all but the first; default: the line's own indent and two spaces."""
     if len(line) <= columns:
         yield line
         return
@@ -105,7 +105,7 @@ def folded_line(line: str, columns: int, indent: str | None = None) -> Iterator[
 
 
 def share(
-    used: Mapping[str, Decimal], there: Mapping[str, Decimal], resource: str, show: Callable[[Decimal], str]
+    used: Mapping[str, Decimal], total: Mapping[str, Decimal], resource: str, show: Callable[[Decimal], str]
 ) -> str:
-    """How much of a resource is taken: `2 of 8`."""
-    return f"{show(used.get(resource, Decimal()))} of {show(there.get(resource, Decimal()))}"
+    """Return the used part of a resource: `2 of 8`."""
+    return f"{show(used.get(resource, Decimal()))} of {show(total.get(resource, Decimal()))}"

@@ -144,5 +144,6 @@ def test_a_change_that_the_cluster_cannot_make(case: str, tmp_path: pathlib.Path
 def test_an_advisory_says_when_the_list_was_looked_at() -> None:
     (finding,) = bare_metal_findings.findings(stack.read(ROOT / "examples/a10", "a10").settings)
     assert finding.message == (
-        "1.17.8-1 has CVE-2026-24260, which is high; 1.19.1 is without it, and too new for nvkind (list of 2026-11-22)"
+        "1.17.8-1 is affected by CVE-2026-24260 (high); 1.19.1 fixes it, but is too new for nvkind (advisories reviewed"
+        " on 2026-11-22)"
     )

@@ -127,7 +127,7 @@ CASES: dict[str, tuple[str, Change, list[str]]] = {
     "a kubespray that nobody has looked at": (
         MI300,
         kubespray(source={"version": "v2.44.0"}, **NO_PROXY),
-        ["unknown-version warning cluster.kubespray.source.version: kubespray v2.44.0: what goes with it"],
+        ["unknown-version warning cluster.kubespray.source.version: kubespray v2.44.0: compatibility"],
     ),
     "containerd of kubespray": (A10, with_kubespray("1.19.0-1"), []),
     "an old containerd": (
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[str, Change, list[str]]] = {
     "a toolkit that nobody has looked at": (
         A10,
         toolkit(nvkind=False, version="1.42.0-1"),
-        ["unknown-version warning cluster.nvidiaContainerToolkit.version: nvidia-container-toolkit 1.42.0-1: what"],
+        ["unknown-version warning cluster.nvidiaContainerToolkit.version: nvidia-container-toolkit 1.42.0-1: compat"],
     ),
     "an operator with a toolkit that lets containers out": (
         A10,
@@ -151,14 +151,14 @@ CASES: dict[str, tuple[str, Change, list[str]]] = {
     "an operator that nobody has looked at": (
         A10,
         section("gpuOperator", version="v30.1.0"),
-        ["unknown-version warning gpuOperator.version: nvidia-gpu-operator v30.1.0: what goes with it"],
+        ["unknown-version warning gpuOperator.version: nvidia-gpu-operator v30.1.0: compatibility has been reviewed"],
     ),
     "an App's client id with an old ARC": (
         DEV,
         client_id,
         [
-            "unknown-version warning arc.version: arc 0.11.0: what goes with it",
-            "incompatible error arc.version: arc 0.11.0 with github-app-id client-id: a GitHub App's client id",
+            "unknown-version warning arc.version: arc 0.11.0: compatibility has been reviewed",
+            "incompatible error arc.version: arc 0.11.0 with github-app-id client-id: ARC accepts a GitHub App",
         ],
     ),
     "an image that AWS makes no more": (
@@ -174,7 +174,7 @@ CASES: dict[str, tuple[str, Change, list[str]]] = {
     "a Karpenter that nobody has looked at": (
         DEV,
         lambda sections: sections["cluster"].update(karpenter={"version": "1.40.0"}),
-        ["unknown-version warning cluster.karpenter.version: karpenter 1.40.0: what goes with it"],
+        ["unknown-version warning cluster.karpenter.version: karpenter 1.40.0: compatibility has been reviewed"],
     ),
 }
 
@@ -228,9 +228,9 @@ def test_every_name_of_the_matrix_is_fixed_by_stacks_asked_of_hosts_or_named(tmp
 
 
 def test_every_condition_speaks_of_names_that_something_has() -> None:
-    for each in compatibility.whole().brings:
+    for each in compatibility.whole().bundles:
         assert {*each.when} <= {"kubespray", "container-manager"}
-    assert {each.name for each in compatibility.whole().known} <= compatibility.names()
+    assert {each.name for each in compatibility.whole().reviewed} <= compatibility.names()
 
 
 # -- said once --------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_stack_files_and_the_matrix_agree_on_images_with_a_plugin_of_their_own(
 
 
 def test_what_is_known_of_kubernetes_has_all_that_karpenter_s_releases_know() -> None:
-    assert not [minor for minor in OLDEST_KARPENTER if compatibility.unknown("kubernetes", minor)]
+    assert not [minor for minor in OLDEST_KARPENTER if compatibility.outside_review("kubernetes", minor)]
 
 
 # -- on machines ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ VERSION = re.compile(r"(?<![\w.])v?[0-9]+\.[0-9]+\.[0-9]+(?!\.?[0-9])")
 
 
 QUIET_DAY = str(min(pin.review for pin in pins.pins().pins))
-"""Last day on which no pin has to be looked at again."""
+"""Last day on which no review is due."""
 
 
 def fixed() -> set[tuple[str, str]]:
@@ -137,12 +137,12 @@ def test_places(name: str, text: str, expected: str, tmp_path: pathlib.Path) -> 
 def test_a_pin_that_has_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     (reason, *_) = pins.reasons()
     monkeypatch.setattr(pins, "reasons", lambda: [reason.model_copy(update={"names": ["GONE"]})])
-    with pytest.raises(PinError, match=r"components/gpufleet/arc/controller\.py: GONE is not there"):
+    with pytest.raises(PinError, match=r"components/gpufleet/arc/controller\.py: does not pin GONE"):
         pins.pins()
 
 
 def test_a_file_of_another_kind_is_said(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(PinError, match="no versions are read"):
+    with pytest.raises(PinError, match="unsupported type of file"):
         pins.versions(tmp_path / "a.txt")
 
 
@@ -151,7 +151,7 @@ def test_the_command(gpufleet: Gpufleet) -> None:
     assert (ended.code, ended.err) == (0, "")
     for pin in pins.pins().pins:
         assert pin.version.partition("@")[0].rpartition(":")[2] in ended.out
-    assert ended.out.splitlines()[-1] == f"{len(fixed())} versions are fixed, 0 to be looked at again by now"
+    assert ended.out.splitlines()[-1] == f"{len(fixed())} pinned versions, 0 due for review"
 
 
 def test_json(gpufleet: Gpufleet) -> None:
@@ -165,7 +165,7 @@ def test_json(gpufleet: Gpufleet) -> None:
 
 def test_a_pin_that_is_due_is_a_finding(gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", ROOT, "pins", "--on", "2099-01-01")
-    assert (ended.code, ended.out.splitlines()[-1].endswith(f"{len(fixed())} to be looked at again by now")) == (
+    assert (ended.code, ended.out.splitlines()[-1].endswith(f"{len(fixed())} due for review")) == (
         1,
         True,
     )
@@ -178,4 +178,4 @@ def test_a_row_of_the_matrix_that_is_due_is_said_and_a_finding(gpufleet: Gpuflee
     rows = [line for line in ended.out.splitlines() if line.startswith("compatibility: ")]
     assert ended.code == 1
     assert len(rows) == sum(entry.review == first for entry in compatibility.matrix())
-    assert all(f"look again since {first}" in row for row in rows)
+    assert all(f"review due since {first}" in row for row in rows)

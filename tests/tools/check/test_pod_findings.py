@@ -29,21 +29,21 @@ def message(folder: pathlib.Path, change: Change, name: str) -> str:
 @pytest.mark.parametrize(
     ("template", "message_"),
     [
-        ({"spec": {"hostNetwork": True}}, "merges spec.hostNetwork into the runners' pods after every rule"),
+        ({"spec": {"hostNetwork": True}}, "sets spec.hostNetwork in runner pods without validation"),
         (
             {"metadata": {"labels": {"a": "b"}}, "spec": {"schedulerName": "kai-scheduler"}},
-            "merges metadata.labels and spec.schedulerName into the runners' pods after every rule;"
-            " whether a node of the pool fits is checked without it; write metadata.labels as podMetadata",
+            "sets metadata.labels and spec.schedulerName in runner pods without validation;"
+            " the check for a matching node ignores it; set podMetadata instead of metadata.labels",
         ),
         (
             {"spec": {"containers": [{"name": "runner", "resources": {}, "image": "a:1"}]}},
-            "merges spec.containers.runner.image and spec.containers.runner.resources into the runners' pods after"
-            " every rule; capacity is reckoned without its resources; write spec.containers.runner.image as image",
+            "sets spec.containers.runner.image and spec.containers.runner.resources in runner pods without"
+            " validation; capacity ignores its resources; set image instead of spec.containers.runner.image",
         ),
         (
             {"spec": {"priorityClassName": "ci"}},
-            "merges spec.priorityClassName into the runners' pods after every rule;"
-            " write spec.priorityClassName as priorityClassName",
+            "sets spec.priorityClassName in runner pods without validation;"
+            " set priorityClassName instead of spec.priorityClassName",
         ),
     ],
 )

@@ -66,14 +66,26 @@ def version(name: str) -> dict[str, str]:
 
 EXPIRY = {
     "a day before the warning": ("2.11.1", "2026-03-16", None),
-    "14 days before": ("2.11.1", "2026-03-17", "warning: GitHub gives runner 2.11.1 no jobs from 2026-03-31 on"),
-    "the day before": ("2.11.1", "2026-03-30", "warning: GitHub gives runner 2.11.1 no jobs from 2026-03-31 on"),
-    "the day": ("2.11.1", "2026-03-31", "error: GitHub has given runner 2.11.1 no jobs since 2026-03-31"),
-    "a patch counts as the next release": ("2.11.0", "2026-03-04", "error: GitHub has given runner 2.11.0 no jobs"),
-    "a version that was never released": ("2.10.7", "2026-03-03", "error: GitHub has given runner 2.10.7 no jobs"),
+    "14 days before": ("2.11.1", "2026-03-17", "warning: GitHub assigns no jobs to runner 2.11.1 from 2026-03-31 on"),
+    "the day before": ("2.11.1", "2026-03-30", "warning: GitHub assigns no jobs to runner 2.11.1 from 2026-03-31 on"),
+    "the day": ("2.11.1", "2026-03-31", "error: GitHub has assigned no jobs to runner 2.11.1 since 2026-03-31"),
+    "a patch counts as the next release": (
+        "2.11.0",
+        "2026-03-04",
+        "error: GitHub has assigned no jobs to runner 2.11.0",
+    ),
+    "a version that was never released": (
+        "2.10.7",
+        "2026-03-03",
+        "error: GitHub has assigned no jobs to runner 2.10.7",
+    ),
     "the day that GitHub published is later than the rule": ("2.10.0", "2026-03-15", None),
-    "the day that GitHub published": ("2.10.0", "2026-04-20", "error: GitHub has given runner 2.10.0 no jobs since"),
-    "below the minimum": ("2.9.9", "2026-01-01", "error: GitHub registers no runner 2.9.9"),
+    "the day that GitHub published": (
+        "2.10.0",
+        "2026-04-20",
+        "error: GitHub has assigned no jobs to runner 2.10.0 since",
+    ),
+    "below the minimum": ("2.9.9", "2026-01-01", "error: GitHub does not register runner 2.9.9"),
     "the newest": ("2.12.0", "2026-03-31", None),
     "newer than all that are known": ("2.13.0", "2026-03-31", None),
 }
@@ -95,7 +107,7 @@ def test_a_runner_expires_30_days_after_the_next_release(
 
 def test_an_image_of_unknown_contents_is_a_warning(tmp_path: pathlib.Path) -> None:
     (line,) = found(tmp_path, "2026-03-02", image="registry.example.com/runner:2.12.0")
-    assert line.startswith("profiles.own.image: warning: nothing says which runner version")
+    assert line.startswith("profiles.own.image: warning: the runner version of")
     assert "gpufleet pins --image registry.example.com/runner:2.12.0" in line
 
 
@@ -111,7 +123,7 @@ def test_an_image_of_unknown_contents_is_a_warning(tmp_path: pathlib.Path) -> No
 )
 def test_a_reference_that_shows_the_version_needs_no_declaration(tmp_path: pathlib.Path, image: str) -> None:
     (line,) = found(tmp_path, "2026-03-10", image=image)
-    assert line.startswith("profiles.own.image: error: GitHub has given runner 2.11.0 no jobs since 2026-03-04")
+    assert line.startswith("profiles.own.image: error: GitHub has assigned no jobs to runner 2.11.0 since 2026-03-04")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,6 @@ def test_status_says_what_has_ended(checkout: Checkout) -> None:
 def test_down_leaves_nothing(checkout: Checkout) -> None:
     state = Path(checkout.environment["XDG_STATE_HOME"], "gpufleet")
     assert processes.started_from(state)
-    assert checkout.run("down", "dev")[:2] == (0, "the sandbox of dev is gone\n")
+    assert checkout.run("down", "dev")[:2] == (0, "the sandbox of dev was removed\n")
     assert processes.started_from(state) == {}
     assert list(state.glob("dev-*/")) == []

@@ -217,8 +217,8 @@ def test_pods_are_exactly_what_the_chart_is_given(up: Checkout) -> None:
 def test_down_twice(checkout: Checkout) -> None:
     checkout.stack_file.write_text(MI300)
     assert checkout.run("up", "mi300")[0] == 0
-    assert checkout.run("down", "mi300")[:2] == (0, "the sandbox of mi300 is gone\n")
-    assert checkout.run("down", "mi300")[:2] == (0, "the sandbox of mi300 was not up: nothing to do\n")
+    assert checkout.run("down", "mi300")[:2] == (0, "the sandbox of mi300 was removed\n")
+    assert checkout.run("down", "mi300")[:2] == (0, "the sandbox of mi300 is not running; nothing to do\n")
     assert list(Path(checkout.environment["XDG_STATE_HOME"], "gpufleet").glob("mi300-*/")) == []
     for action in ("status", "kubeconfig"):
         code, out, err = checkout.run(action, "mi300")

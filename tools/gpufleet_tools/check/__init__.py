@@ -1,1 +1,1 @@
-"""Findings about a stack, versions and their compatibility."""
+"""Findings about a stack, pinned versions and their compatibility."""

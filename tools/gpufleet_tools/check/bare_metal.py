@@ -1,4 +1,4 @@
-"""Findings about machines that somebody owns: what works today, and wears out or falls behind."""
+"""Findings about stacks on bare metal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clusters_across_sites(settings: BareMetalSettings) -> Iterator[Finding]:
 
 
 def impossible_changes(settings: BareMetalSettings) -> Iterator[Finding]:
-    """Where this machine runs kubespray, its journal says what is in the cluster."""
+    """Yield changes that kubespray cannot make. The journal, which is compared with, is on kubespray's machine only."""
     args = cluster_args(settings.cluster, STAND_IN_KEY)
     if args is None or args.runner is not None:
         return
@@ -38,15 +38,16 @@ def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
     if toolkit is None:
         return
     for advisory in advisories_of(toolkit.version):
-        rated = f", which is {advisory.severity}" if advisory.severity else ""
+        severity = f" ({advisory.severity})" if advisory.severity else ""
         fixed = ".".join(map(str, advisory.fixed))
         too_new = toolkit.nvkind and advisory.fixed >= JIT_CDI_SINCE
-        remedy = f"{fixed} is without it, and too new for nvkind" if too_new else f"use {fixed} or newer"
+        remedy = f"{fixed} fixes it, but is too new for nvkind" if too_new else f"use {fixed} or newer"
         yield Finding(
             "toolkit-advisory",
             "warning",
             ("cluster", "nvidiaContainerToolkit", "version"),
-            f"{toolkit.version} has {advisory.identifier}{rated}; {remedy} (list of {ADVISORIES_REVIEWED:%Y-%m-%d})",
+            f"{toolkit.version} is affected by {advisory.identifier}{severity}; {remedy} (advisories reviewed on"
+            f" {ADVISORIES_REVIEWED:%Y-%m-%d})",
         )
 
 
@@ -59,7 +60,7 @@ RULES: Mapping[str, Callable[[BareMetalSettings], Iterator[Finding]]] = {
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Every finding of a stack on machines that somebody owns; none of another."""
+    """Yield the findings of a stack on bare metal; none for other stacks."""
     if isinstance(settings, BareMetalSettings):
         for rule in RULES.values():
             yield from rule(settings)

@@ -1,4 +1,4 @@
-"""What does not go together: versions of drivers, toolkits, plugins, operators and clusters, as data with reasons."""
+"""Compatibility matrix: versions of drivers, toolkits, plugins, operators and clusters that do not work together."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ FILE = pathlib.Path(__file__).with_suffix(".yaml")
 
 
 class Incompatibility(Documented):
-    """One combination that does not work, or that nobody should run."""
+    """A combination of versions that does not work or is deprecated."""
 
     when: dict[str, str] = {}
-    """Conditions that hold together, by what they are about: a range of versions (`>=1.5,<1.6`), or a word."""
+    """Conditions by component, all of which hold: a range of versions (`>=1.5,<1.6`) or a word."""
     same_minor: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
-    """Two things whose minor versions have to be equal."""
+    """Two components whose minor versions must be equal."""
     why: str
-    """What happens otherwise."""
+    """Consequence of the combination."""
     instead: str
-    """What to do."""
+    """Remedy."""
     source: str
-    """Where that is written."""
+    """Source of the fact."""
     review: datetime.date
-    """Day on which to look whether it is still so."""
+    """Date on which to verify the entry again."""
     finding: str = "incompatible"
-    """What `gpufleet check` calls it; acknowledgements name it."""
+    """Name of the finding in `gpufleet check`; acknowledgements refer to it."""
     severity: Literal["error", "warning"] = "error"
-    """How bad it is: an error does not work, a warning is borne for a while."""
+    """`error`: the combination does not work. `warning`: it works for a limited time."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it is about, in its own order."""
+        """Components of the combination, in the order of the file."""
         return (*self.when, *(self.same_minor or ()))
 
     @model_validator(mode="after")
-    def says_either(self) -> Incompatibility:
-        """Either conditions, or two names."""
+    def has_one_condition(self) -> Incompatibility:
+        """Raise ValueError unless exactly one of `when` and `sameMinor` is set."""
         if bool(self.when) == bool(self.same_minor):
-            raise ValueError("'when' or 'sameMinor' is needed, and not both")
+            raise ValueError("exactly one of 'when' and 'sameMinor' is required")
         return self
 
     def holds(self, versions: Mapping[str, str]) -> bool:
-        """Whether the versions are such a combination. What is not known is none.
+        """Return whether the versions are such a combination. A component that is not in `versions` never matches.
 
         Raises ValueError for a version that cannot be compared.
         """
@@ -62,37 +62,37 @@ class Incompatibility(Documented):
         return _all_met(self.when, versions)
 
 
-class Known(Documented):
-    """Versions of one thing of which it has been looked up what they go with."""
+class Reviewed(Documented):
+    """Versions of a component whose compatibility has been reviewed."""
 
     name: str
-    """What they are of."""
+    """Name of the component."""
     versions: str
-    """Their range."""
-    look: str
-    """Where to look it up for others."""
+    """Range of versions."""
+    documentation: str
+    """Documents that state the compatibility of other versions."""
 
 
-class Brought(Documented):
-    """What comes with something else, without being named."""
+class Bundle(Documented):
+    """Versions that come with another component."""
 
     when: dict[str, str]
-    """What it comes with: conditions that hold together."""
+    """Conditions, all of which hold."""
     versions: dict[str, str]
-    """What comes."""
+    """Versions by component."""
     source: str
-    """Where that is written."""
+    """Source of the fact."""
 
 
 class Matrix(Documented):
-    """All of the file."""
+    """Content of the file."""
 
-    known: list[Known]
-    """What has been looked up."""
-    brings: list[Brought]
-    """What comes with what."""
+    reviewed: list[Reviewed]
+    """Versions whose compatibility has been reviewed."""
+    bundles: list[Bundle]
+    """Versions that come with other components."""
     incompatible: list[Incompatibility]
-    """What does not go together."""
+    """Combinations that do not work or are deprecated."""
 
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -100,28 +100,31 @@ _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @functools.cache
 def whole() -> Matrix:
-    """The file."""
+    """Return the content of the file."""
     return Matrix.model_validate(yaml.load(FILE.read_text(), Loader=_Loader))
 
 
 def matrix() -> Sequence[Incompatibility]:
-    """Everything that is known not to go together."""
+    """Return the combinations that do not work or are deprecated."""
     return whole().incompatible
 
 
-def unknown(name: str, version: str) -> Known | None:
-    """What has been looked up of it, where this version is none of those; None where it is, and of other things.
+def outside_review(name: str, version: str) -> Reviewed | None:
+    """Return the reviewed versions of a component if `version` is not one of them, else None.
 
     Raises ValueError for a version that cannot be compared.
     """
-    looked_up = next((each for each in whole().known if each.name == name), None)
-    return None if looked_up is None or _meets(version, looked_up.versions) else looked_up
+    reviewed = next((each for each in whole().reviewed if each.name == name), None)
+    return None if reviewed is None or _meets(version, reviewed.versions) else reviewed
 
 
-def brought(versions: Mapping[str, str]) -> dict[str, str]:
-    """What comes with the versions, those left out that are given themselves."""
+def bundled(versions: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions that come with the given ones, except for components that are given themselves."""
     found = {
-        name: value for each in whole().brings if _all_met(each.when, versions) for name, value in each.versions.items()
+        name: value
+        for each in whole().bundles
+        if _all_met(each.when, versions)
+        for name, value in each.versions.items()
     }
     return {name: value for name, value in found.items() if name not in versions}
 
@@ -131,8 +134,8 @@ def _all_met(conditions: Mapping[str, str], versions: Mapping[str, str]) -> bool
 
 
 def incompatible(versions: Mapping[str, str], among: Sequence[Incompatibility] | None = None) -> list[Incompatibility]:
-    """What of the matrix the versions run into: `{"karpenter": "1.4.0", "kubernetes": "1.33.1"}`. Names that the
-    matrix does not know play no part.
+    """Return the combinations that the versions match, for example `{"karpenter": "1.4.0", "kubernetes": "1.33.1"}`.
+    Names that the matrix does not have are ignored.
 
     Raises ValueError for a version that cannot be compared.
     """
@@ -140,16 +143,16 @@ def incompatible(versions: Mapping[str, str], among: Sequence[Incompatibility] |
 
 
 def due(today: datetime.date) -> list[str]:
-    """What has not been looked at since the day it should have been, one line each."""
+    """Return the entries whose review is due, one line each."""
     return [
-        f"{' with '.join(entry.names)}: {entry.why}: look again since {entry.review} ({entry.source})"
+        f"{' with '.join(entry.names)}: {entry.why}: review due since {entry.review} ({entry.source})"
         for entry in matrix()
         if entry.review < today
     ]
 
 
 def names() -> frozenset[str]:
-    """Everything that the matrix speaks of."""
+    """Return the names of all components in the matrix."""
     return frozenset(name for entry in matrix() for name in entry.names)
 
 
@@ -158,7 +161,7 @@ def _meets(value: str, condition: str) -> bool:
     if not condition.startswith(("<", ">", "=", "!", "~")):
         return condition == "any" or value.casefold() == condition.casefold()
     if not re.match(r"v?\d", value):
-        # A word, where others have a version: `docker: sidecar`.
+        # A word in place of a version: `docker: sidecar`.
         return False
     return SpecifierSet(condition).contains(_version(value), prereleases=True)
 
@@ -168,7 +171,7 @@ def _minor(value: str) -> tuple[int, ...]:
 
 
 def _version(value: str) -> Version:
-    """A version as its vendor writes it: `v26.7.0`, `1.17.8-1`, `v1.33.1-eks-1a2b3c4`, `1.33+`."""
+    """Parse a version in its vendor's notation: `v26.7.0`, `1.17.8-1`, `v1.33.1-eks-1a2b3c4`, `1.33+`."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", value)
     try:
         return Version(match[1] if match else value)

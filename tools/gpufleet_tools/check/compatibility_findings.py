@@ -1,4 +1,4 @@
-"""What the compatibility matrix says of the versions that a stack file fixes, as findings of that stack."""
+"""Findings about versions in a stack file that are incompatible, or whose compatibility has not been reviewed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from gpufleet_tools.check.fixed_versions import Facts, facts
 
 
 def findings(settings: Settings, file: StackFile) -> Iterator[Finding]:
-    """Each combination once, at the first of its settings that the file has, and versions that nobody has looked up."""
+    """Yield each incompatible combination once, at the first of its settings that the file has, and each version whose
+    compatibility has not been reviewed."""
     seen: set[Finding] = set()
     for together in facts(settings):
-        for finding in (*_incompatible(together, file), *_unknown(together)):
+        for finding in (*_incompatible(together, file), *_unreviewed(together)):
             if finding not in seen:
                 seen.add(finding)
                 yield finding
@@ -26,7 +27,7 @@ def findings(settings: Settings, file: StackFile) -> Iterator[Finding]:
 
 def _incompatible(together: Facts, file: StackFile) -> Iterator[Finding]:
     for entry in compatibility.incompatible({name: each.value for name, each in together.items()}):
-        yield Finding(entry.finding, entry.severity, _place(entry, together, file), said(entry, together))
+        yield Finding(entry.finding, entry.severity, _place(entry, together, file), message(entry, together))
 
 
 def _place(entry: Incompatibility, together: Facts, file: StackFile) -> Path:
@@ -34,24 +35,24 @@ def _place(entry: Incompatibility, together: Facts, file: StackFile) -> Path:
     return next((path for path in paths if file.written(path) is not None), paths[0])
 
 
-def said(entry: Incompatibility, together: Facts) -> str:
-    """`kubespray v2.30.0 with ansible-core 2.18: why; what to do`"""
-    words = [name if together[name].value == "any" else f"{name} {together[name].value}" for name in entry.names]
-    first, *others = words
-    what = f"{first} with {listed(others, 'and')}" if others else first
-    return f"{what}: {entry.why}; {entry.instead}"
+def message(entry: Incompatibility, together: Facts) -> str:
+    """Return `kubespray v2.30.0 with ansible-core 2.18: why; what to do`."""
+    components = [name if together[name].value == "any" else f"{name} {together[name].value}" for name in entry.names]
+    first, *others = components
+    combination = f"{first} with {listed(others, 'and')}" if others else first
+    return f"{combination}: {entry.why}; {entry.instead}"
 
 
-def _unknown(together: Facts) -> Iterator[Finding]:
-    for name, fixed in together.items():
-        looked_up = compatibility.unknown(name, fixed.value)
-        if looked_up is not None:
+def _unreviewed(together: Facts) -> Iterator[Finding]:
+    for name, pinned in together.items():
+        reviewed = compatibility.outside_review(name, pinned.value)
+        if reviewed is not None:
             yield Finding(
                 "unknown-version",
                 "warning",
-                fixed.path,
-                f"{name} {fixed.value}: what goes with it has been looked up for {looked_up.versions} only; read"
-                f" {looked_up.look}, and add what it says to compatibility.yaml, or acknowledge it",
+                pinned.path,
+                f"{name} {pinned.value}: compatibility has been reviewed for {reviewed.versions} only; read"
+                f" {reviewed.documentation} and extend compatibility.yaml, or acknowledge the finding",
             )
 
 

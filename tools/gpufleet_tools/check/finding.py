@@ -1,4 +1,4 @@
-"""One thing to say about a stack that is possible, but unwise or unfinished."""
+"""Finding: a fact about settings that work but are inadvisable or incomplete."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 from gpufleet.problem import Path
 
 Severity = Literal["error", "warning", "note"]
-"""`error`: `pulumi up` refuses, or jobs will not run. `warning`: it works, and is unwise. `note`: housekeeping."""
+"""`error`: `pulumi up` fails, or jobs do not run. `warning`: works, but inadvisable. `note`: for information."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to say about a stack."""
+    """A fact about settings that work but are inadvisable or incomplete."""
 
     name: str
-    """What kind of finding it is; acknowledgements name it."""
+    """Kind of the finding; acknowledgements refer to it."""
     severity: Severity
-    """How bad it is."""
+    """Severity of the finding."""
     path: Path
-    """The setting it arises from."""
+    """Setting that causes the finding."""
     message: str
-    """What is so, why it matters, what to do."""
+    """Fact, consequence and remedy."""

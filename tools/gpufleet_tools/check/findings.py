@@ -1,4 +1,4 @@
-"""What is possible, but unwise or unfinished: findings, which a stack file can acknowledge for a time."""
+"""Findings of a stack, with the acknowledgements of its stack file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Report:
     """The findings of one stack."""
 
     open: tuple[tuple[Finding, StackFileProblem], ...]
-    """Findings that nobody has acknowledged, each with its place in the file."""
+    """Findings without acknowledgement, each with its place in the file."""
     acknowledged: tuple[Finding, ...]
-    """Findings that somebody has, for a time."""
+    """Findings with an acknowledgement that has not expired."""
 
     def lines(self) -> list[str]:
-        """One line for each open finding."""
+        """Return one line for each open finding."""
         return [
             str(StackFileProblem(at.file, at.line, at.path, f"{finding.severity}: {finding.message} [{finding.name}]"))
             for finding, at in self.open
@@ -40,9 +40,10 @@ class Report:
 
 
 def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan | None = None) -> Report:
-    """The findings of a stack on a day: acknowledgements end. With its plan, also those about the program."""
+    """Return the findings of a stack. Acknowledgements that expired before `today` have no effect. `plan` adds the
+    findings about the program."""
     found = [finding for rule in RULES.values() for finding in rule(settings, file)]
-    kind = _of_its_kind(settings)
+    kind = _kind(settings)
     found += kind.findings(settings)
     found += compatibility_findings.findings(settings, file)
     found += runner_findings.findings(settings, file, today)
@@ -51,24 +52,24 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
 
         found += list(policy_findings.findings(plan, tuple(found)))
     names_of_settings = NAMES | kind.NAMES | compatibility_findings.NAMES | runner_findings.NAMES
-    found += _unused_acknowledgements(settings, found, names_of_settings, judged=plan is not None)
+    found += _unused_acknowledgements(settings, found, names_of_settings, with_plan=plan is not None)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
     placed = [(finding, file.problem(finding.path, finding.message)) for finding in open_]
     return Report(tuple(sorted(placed, key=lambda pair: (pair[1].line or 0, pair[0].name))), acknowledged)
 
 
-def _of_its_kind(settings: Settings) -> ModuleType:
-    """What has the findings about that kind of cluster, and their `NAMES`. Only those that may arise are imported."""
+def _kind(settings: Settings) -> ModuleType:
+    """Import the module with the findings about the stack's kind of cluster."""
     return importlib.import_module(_KINDS[settings.cluster.kind])
 
 
 _KINDS = {"bareMetal": "gpufleet_tools.check.bare_metal", "eks": "gpufleet_tools.check.eks"}
-"""Module with the findings of a kind of cluster."""
+"""Modules with the findings about each kind of cluster."""
 
 
 def every_name() -> frozenset[str]:
-    """Return the name of every finding, whatever the cluster."""
+    """Return the names of all findings about every kind of cluster."""
     of_kinds = (importlib.import_module(module).NAMES for module in _KINDS.values())
     return NAMES.union(*of_kinds, compatibility_findings.NAMES, runner_findings.NAMES, policy.NAMES)
 
@@ -81,12 +82,12 @@ def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date)
 
 
 def _unused_acknowledgements(
-    settings: Settings, found: list[Finding], of_settings: frozenset[str], judged: bool
+    settings: Settings, found: list[Finding], of_settings: frozenset[str], with_plan: bool
 ) -> Iterator[Finding]:
-    """Acknowledgements of nothing; `of_settings` are the names that no program has to be recorded for."""
+    """Yield acknowledgements without a finding. `of_settings` are the names of findings that need no plan."""
     known = of_settings | policy.NAMES
     for index, entry in enumerate(settings.acknowledged):
-        if not judged and entry.finding in policy.NAMES - of_settings:
+        if not with_plan and entry.finding in policy.NAMES - of_settings:
             continue
         if any(entry.finding == finding.name and entry.path in (None, dotted(finding.path)) for finding in found):
             continue
@@ -102,9 +103,9 @@ def _unused_acknowledgements(
 
 
 def missing_secrets(settings: Settings, file: StackFile) -> Iterator[Finding]:
-    for key, asked in settings.secret_keys().items():
+    for key, setting in settings.secret_keys().items():
         if key not in file.secrets:
-            yield Finding("missing-secret", "error", tuple(asked.split(".")), missing_secret(key))
+            yield Finding("missing-secret", "error", tuple(setting.split(".")), missing_secret(key))
 
 
 def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
@@ -118,9 +119,8 @@ def mutable_images(settings: Settings, file: StackFile) -> Iterator[Finding]:
                     "mutable-image",
                     "warning",
                     path,
-                    f"{image} can change under a running fleet: two runs of a job may differ, and a scale set that"
-                    " GitHub has retired for its old runner does not come back on a rebuilt image;"
-                    " name a version or a digest",
+                    f"{image} can change at any time: two runs of a job may differ, and a scale set whose runner GitHub"
+                    " no longer accepts does not recover when the image is rebuilt; use a version or a digest",
                 )
 
 
@@ -131,8 +131,8 @@ def fixed_render_groups(settings: Settings, file: StackFile) -> Iterator[Finding
                 "fixed-render-group",
                 "warning",
                 ("profiles", name, "renderGroup"),
-                f"group {profile.render_group} owns the GPUs' devices on hosts installed one way only; where it is"
-                " another, jobs see no GPU; check with: stat -c %g /dev/dri/renderD128",
+                f"group {profile.render_group} must own the GPU devices on every host, or jobs there see no GPU; check"
+                " with: stat -c %g /dev/dri/renderD128",
             )
 
 
@@ -141,15 +141,15 @@ def shared_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
         devices = settings.devices_of_a_node(runner)
         if settings.has_docker_daemon(runner) and runner.gpus < devices:
             seen = (
-                f"all {devices} GPUs of the node, not only its {runner.gpus}: a job that passes --device=/dev/dri uses"
-                " its neighbours'; ask for whole nodes, or have jobs pass only what /etc/podinfo/gha-render-devices"
-                " lists"
+                f"all {devices} GPUs of the node, not only the {runner.gpus} of its runner: a job that passes"
+                " --device=/dev/dri uses GPUs of other jobs; request whole nodes, or pass only the devices that"
+                " /etc/podinfo/gha-render-devices lists"
             )
             if settings.gpu_resource(settings.pool_name(runner)).startswith("nvidia.com/"):
-                # Of shares there are more than GPUs, and they are no devices of their own.
+                # A node may have more shares than GPUs, and shares are not devices.
                 seen = (
-                    "every GPU of the node, not only what its pod is given: a job that passes --device=/dev/nvidia0"
-                    " uses its neighbours'; ask for whole nodes, or have jobs on GPUs go without Docker"
+                    "every GPU of the node, not only those of its pod: a job that passes --device=/dev/nvidia0 uses"
+                    " GPUs of other jobs; request whole nodes, or disable docker for labels with GPUs"
                 )
             message = f"the Docker daemon is privileged and sees {seen}"
             yield Finding("shared-docker", "warning", ("runners", label, "docker"), message)
@@ -162,23 +162,23 @@ def unlimited_docker(settings: Settings, file: StackFile) -> Iterator[Finding]:
                 "unlimited-docker",
                 "note",
                 ("runners", label, "memory"),
-                f"containers that jobs start run under the Docker daemon, which has no limits: {runner.memory} is set"
-                " aside on the node, but does not bound them",
+                f"jobs' containers run under the Docker daemon, which has no limits: {runner.memory} is reserved on the"
+                " node, but not enforced as a limit",
             )
 
 
 def minimum_exceeds_pool(settings: Settings, file: StackFile) -> Iterator[Finding]:
     for name in settings.cluster.node_pools:
         idle = [runner for runner in settings.runners.values() if settings.pool_name(runner) == name]
-        asked = sum(runner.min * runner.gpus for runner in idle)
-        there = settings.devices_of_pool(name)
-        if there is not None and asked > there:
+        requested = sum(runner.min * runner.gpus for runner in idle)
+        devices = settings.devices_of_pool(name)
+        if devices is not None and requested > devices:
             yield Finding(
                 "minimum-exceeds-pool",
                 "error",
                 ("cluster", "nodePools", name),
-                f"idle runners ask for {asked} GPUs and the pool has {there}: some stay pending for ever;"
-                " lower 'min' of its runners, or add nodes",
+                f"idle runners request {requested} GPUs, but the pool has {devices}: some runners stay pending"
+                " indefinitely; lower 'min' of its runners, or add nodes",
             )
 
 
@@ -200,13 +200,13 @@ def deprecations_without_successor(settings: Settings, file: StackFile) -> Itera
                 "deprecated-to-nowhere",
                 "error",
                 ("runners", label, "deprecated", "use"),
-                f"no stack serves the label '{use}': whoever follows the advice queues for a day;"
+                f"no stack serves the label '{use}': jobs for it queue for 24 hours and then fail;"
                 f" {nearest(use, served - {label})}",
             )
 
 
 def _labels_of_the_project(settings: Settings, file: StackFile) -> set[str]:
-    """Labels of every stack of the project, as far as the others can be read."""
+    """Return the labels of every stack of the project. Stack files that cannot be read are skipped."""
     labels = set(settings.runners)
     for path in stack_files(file.path.parent):
         with contextlib.suppress(InvalidSettings):
@@ -229,4 +229,4 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
 """Rules, by the name of their findings."""
 
 NAMES = frozenset(RULES)
-"""Names that an acknowledgement can give, whatever the cluster."""
+"""Names of findings about every kind of cluster."""

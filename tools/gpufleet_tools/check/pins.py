@@ -1,4 +1,4 @@
-"""Every version that the project fixes, read from the one place where it stands."""
+"""Every version that the project pins, read from the file that pins it."""
 
 from __future__ import annotations
 
@@ -28,115 +28,115 @@ _SOURCE_ROOTS = ("components/", "stacks/", "tools/")
 
 
 class Reason(Documented):
-    """Why some versions are fixed: an entry of pins.yaml."""
+    """Entry of pins.yaml: why versions are pinned."""
 
     place: str
-    """File, or folder of workflows, in which they stand."""
+    """File, or folder of workflows, that pins the versions."""
     names: list[str]
-    """Their names there: constants, modules, packages, actions."""
+    """Names in that file: constants, modules, packages, actions."""
     what: str
-    """What they are of."""
+    """Pinned component."""
     why: str
-    """Why they are fixed."""
+    """Reason for the pin."""
     breaks: str
-    """What breaks when they move."""
+    """Consequence of a change."""
     source: str
-    """Where that is written."""
+    """Source of the facts."""
     review: datetime.date | None = None
-    """Day on which to look for newer ones; left out where the place itself says when it was looked up."""
+    """Date on which to look for newer versions; omitted if the file itself records the last look-up."""
 
 
 class Pin(Documented):
-    """One fixed version."""
+    """One pinned version."""
 
     name: str
-    """Its name at its place."""
+    """Name in the file that pins it."""
     version: str
     """The version: a number, an image, a digest."""
     place: str
-    """The file in which it stands."""
+    """File that pins the version."""
     what: str
-    """What it is of."""
+    """Pinned component."""
     why: str
-    """Why it is fixed."""
+    """Reason for the pin."""
     breaks: str
-    """What breaks when it moves."""
+    """Consequence of a change."""
     source: str
-    """Where that is written."""
+    """Source of the facts."""
     review: datetime.date
-    """Day on which to look for a newer one."""
+    """Date on which to look for a newer version."""
 
 
 class Pins(Documented):
-    """What `gpufleet pins --format json` prints."""
+    """Output of `gpufleet pins --format json`."""
 
     pins: list[Pin]
-    """In the order of pins.yaml."""
+    """Pins in the order of pins.yaml."""
 
 
 class PinError(Exception):
-    """A pin does not stand where it is said to. `str()` is one line."""
+    """A file does not have the pin that pins.yaml names. `str()` is one line."""
 
 
 def reasons() -> list[Reason]:
-    """Return the entries of pins.yaml; without a checkout, those of files that are installed."""
+    """Return the entries of pins.yaml; outside a checkout, only those of installed files."""
     text = pathlib.Path(__file__).with_suffix(".yaml").read_text()
     found = TypeAdapter(list[Reason]).validate_python(yaml.safe_load(text))
     return [reason for reason in found if _checkout() or reason.place.startswith(_SOURCE_ROOTS)]
 
 
 def _checkout() -> bool:
-    """Whether the packages are those of a checkout."""
+    """Return whether the packages are those of a checkout."""
     return (_INSTALLED.parent / "Pulumi.yaml").is_file() and _INSTALLED.name == "tools"
 
 
 def _file(place: str) -> pathlib.Path:
-    """Return the file of a place, which pins.yaml names as a checkout has it."""
+    """Return the path of a file. pins.yaml names it by its path in a checkout."""
     return _INSTALLED.parent / place if _checkout() else _INSTALLED / place.partition("/")[2]
 
 
 def pins() -> Pins:
-    """Every pin with its version. Raises PinError."""
+    """Return every pin with its version. Raises PinError."""
     return Pins(pins=[pin for reason in reasons() for pin in _pins(reason)])
 
 
 def _pins(reason: Reason) -> Iterator[Pin]:
-    there = versions(_file(reason.place))
+    in_file = versions(_file(reason.place))
     rest = reason.model_dump(exclude={"names", "review"}, by_alias=False)
     for name in reason.names:
-        if name not in there:
-            raise PinError(f"{reason.place}: {name} is not there; correct pins.yaml")
-        yield Pin(name=name, version=there[name], review=reason.review or _runner_review(), **rest)
+        if name not in in_file:
+            raise PinError(f"{reason.place}: does not pin {name}; correct pins.yaml")
+        yield Pin(name=name, version=in_file[name], review=reason.review or _runner_review(), **rest)
 
 
 RUNNER_REVIEW_DAYS = 30
-"""Age of the table of runner releases from which on there may well be a newer one."""
+"""Maximum age of the table of runner releases."""
 
 
 def _runner_review() -> datetime.date:
-    """Return the day on which the runner's releases have to be looked up again."""
+    """Return the date on which to look up the runner's releases again."""
     return runner_releases.known().looked_up + datetime.timedelta(days=RUNNER_REVIEW_DAYS)
 
 
 def versions(place: pathlib.Path) -> Mapping[str, str]:
-    """The versions that a file fixes, by name. Raises PinError for a file of no known kind."""
-    for fits, read in _READERS:
-        if re.search(fits, place.as_posix()):
+    """Return the versions that a file pins, by name. Raises PinError for an unsupported type of file."""
+    for pattern, read in _READERS:
+        if re.search(pattern, place.as_posix()):
             return dict(read(place))
-    raise PinError(f"{place}: no versions are read from such a file")
+    raise PinError(f"{place}: unsupported type of file; add a reader to pins.py")
 
 
 def _constants(file: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Constants of a Python module; of a mapping, its `gitVersion`."""
+    """Yield the constants of a Python module; for a mapping, its `gitVersion`."""
     for statement in ast.parse(file.read_text()).body:
         if isinstance(statement, ast.Assign):
-            targets, given = statement.targets, statement.value
+            targets, expression = statement.targets, statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value:
-            targets, given = [statement.target], statement.value
+            targets, expression = [statement.target], statement.value
         else:
             continue
         with contextlib.suppress(ValueError):
-            value: Any = ast.literal_eval(given)
+            value: Any = ast.literal_eval(expression)
             version = value.get("gitVersion") if isinstance(value, dict) else value
             if isinstance(version, str):
                 yield from ((target.id, version) for target in targets if isinstance(target, ast.Name))
@@ -158,14 +158,14 @@ def _engine(file: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 
 def _actions(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Actions by digest, with the version that the comment behind it tells."""
+    """Yield actions by digest, with the version from the comment behind it."""
     for file in sorted(folder.glob("*.y*ml")):
         for name, digest, version in re.findall(r"uses: ([\w./-]+)@([0-9a-f]{40})(?: # (\S+))?", file.read_text()):
             yield name, f"{version} {digest[:12]}".strip()
 
 
 def _runner(file: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """The runner image that profiles have by default."""
+    """Yield the default runner image of profiles."""
     yield "runner", runner_releases.parsed(json.loads(file.read_text())).default.image
 
 
@@ -180,21 +180,21 @@ _READERS = (
 
 
 def due(found: Pins, today: datetime.date) -> int:
-    """How many have not been looked at since the day they should have been."""
+    """Return the number of pins whose review is due."""
     return sum(pin.review < today for pin in found.pins)
 
 
 LINE = 100
-"""Columns of the list in a pipe or a file: reasons are sentences, and one line would hold three of them."""
+"""Maximum width of the list, also in a pipe or a file: its reasons are whole sentences."""
 
 
 def text(found: Pins, columns: int) -> str:
-    """Return the pins for people: a block of lines for each."""
+    """Return the pins as text, one block of lines for each."""
     return "\n".join(folded(_block(pin), min(columns, LINE)) for pin in found.pins)
 
 
 def _block(pin: Pin) -> str:
-    # Of an image, the tag: with its registry, name and digest it would fill the line.
+    # Only the tag of an image: registry, name and digest would fill the line.
     version = pin.version.partition("@")[0].rpartition(":")[2]
     lines = (
         f"{pin.what}: {version}",

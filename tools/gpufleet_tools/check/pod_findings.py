@@ -1,4 +1,4 @@
-"""Findings about the pods of runners: what a pod template bypasses, and what job containers that are pods may do."""
+"""Findings about runner pods: pod templates that bypass rules, and job containers that run as pods."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ _SETTINGS: Mapping[str, str] = {
     "spec.tolerations": "tolerations",
     "spec.volumes": "volumes",
 }
-"""Parts of a pod that a profile has a setting for."""
+"""Settings of a profile, by the fields of a pod that they set."""
 
 _PLACEMENT = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations", "topologySpreadConstraints")
 """Fields of a pod's spec that decide where it runs."""
 
 
 def bypassed_rules(settings: Settings, file: StackFile) -> Iterator[Finding]:
-    """Pod templates, which no rule looks at."""
+    """Yield pod templates: they are merged after validation."""
     for name, profile in settings.profiles.items():
         if not profile.pod_template:
             continue
         paths = list(dict.fromkeys(_fields(profile.pod_template, ())))
         unseen = []
         if any(path.rpartition(".")[2] == "resources" for path in paths):
-            unseen.append("capacity is reckoned without its resources")
+            unseen.append("capacity ignores its resources")
         if any(path.removeprefix("spec.") in _PLACEMENT for path in paths):
-            unseen.append("whether a node of the pool fits is checked without it")
-        ours = {path: _SETTINGS[path] for path in paths if path in _SETTINGS}
-        advice = "; ".join(f"write {path} as {setting}" for path, setting in ours.items())
-        message = f"merges {listed(paths, 'and')} into the runners' pods after every rule" + "".join(
+            unseen.append("the check for a matching node ignores it")
+        settable = {path: _SETTINGS[path] for path in paths if path in _SETTINGS}
+        advice = "; ".join(f"set {setting} instead of {path}" for path, setting in settable.items())
+        message = f"sets {listed(paths, 'and')} in runner pods without validation" + "".join(
             f"; {each}" for each in [*unseen, *([advice] if advice else [])]
         )
         yield Finding("pod-template", "warning", ("profiles", name, "podTemplate"), message)
 
 
 def _fields(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Fields of a pod that a patch sets: `spec.hostNetwork`, `spec.containers.runner.ports`."""
+    """Yield the fields of a pod that a patch sets: `spec.hostNetwork`, `spec.containers.runner.ports`."""
     key = MERGE_KEYS.get(path[-1]) if path else None
     if key and path[-1] in ("containers", "initContainers") and isinstance(value, list):
         for item in value:
@@ -78,25 +78,25 @@ def _fields(value: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def readable_secrets(settings: Settings, file: StackFile) -> Iterator[Finding]:
-    """Jobs with the chart's service account for job containers that are pods."""
+    """Yield labels whose jobs run in pods, with the service account of the chart."""
     for label, runner in _with_pods(settings):
         if settings.profile(runner).service_account_name is None:
             namespace = settings.projects[runner.project].namespace
             message = (
-                f"jobs hold a service account that reads every Secret in namespace {namespace}, the runners' own"
-                " credentials for GitHub among them, and creates any pod there; let only trusted workflows use the"
-                " label, or write serviceAccountName"
+                f"jobs have a service account that can read every Secret in namespace {namespace}, including the"
+                " runners' GitHub credentials, and create any pod there; restrict the label to trusted workflows, or"
+                " set serviceAccountName"
             )
             yield Finding("jobs-read-secrets", "warning", ("runners", label, "docker"), message)
 
 
 def idle_gpus(settings: Settings, file: StackFile) -> Iterator[Finding]:
-    """GPUs of runners whose jobs run in other pods."""
+    """Yield labels with GPUs whose jobs run in other pods."""
     for label, runner in _with_pods(settings):
         if runner.gpus and HOOK_TEMPLATE not in settings.profile(runner).env:
             message = (
-                f"jobs run in pods of their own, and those have no GPU: the runner's pod holds its {runner.gpus}"
-                f" unused; write gpus: 0, and have a pod template for jobs ask for GPUs ({HOOK_TEMPLATE})"
+                f"jobs run in separate pods without GPUs, and the runner's pod holds its {runner.gpus} unused; set"
+                f" gpus to 0, and request GPUs in a pod template for jobs ({HOOK_TEMPLATE})"
             )
             yield Finding("job-pods-without-gpus", "warning", ("runners", label, "gpus"), message)
 

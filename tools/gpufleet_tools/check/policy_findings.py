@@ -1,4 +1,4 @@
-"""What a recorded program does against the rules of policy.py, as findings of its stack."""
+"""Findings about resources of the program that violate the policy."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ SECTIONS: Mapping[str, Path] = {
     "RunnerProject": ("projects",),
     "KarpenterNodePool": ("cluster", "nodePools"),
 }
-"""Sections of settings whose entries are components of the same name."""
+"""Components by type, with the section of settings whose entries have their names."""
 
-WHOLE: Mapping[str, Path] = {
+SINGLE: Mapping[str, Path] = {
     "ArcController": ("arc",),
     "AmdGpuDevicePlugin": ("devicePlugin",),
     "NvidiaDevicePlugin": ("nvidiaPlugin",),
 }
-"""Sections of settings that are one component."""
+"""Components by type, with the section of settings that describes the only one."""
 
 
-def findings(plan: Plan, said: Iterable[Finding]) -> Iterator[Finding]:
-    """Findings about the program; not those that the settings have been told of already, at their own line."""
-    there = [finding for finding in said if finding.name in policy.NAMES]
+def findings(plan: Plan, of_settings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings about the program. Findings about settings that report the same violation are not repeated."""
+    reported = [finding for finding in of_settings if finding.name in policy.NAMES]
     by_urn = {resource.urn: resource for resource in plan.resources}
     for resource in plan.owned():
         for rule in policy.RULES:
             for message in rule.judge(resource.type, resource.name, resource.inputs):
-                if not any(_says(finding, rule.name, message) for finding in there):
+                if not any(_is_same(finding, rule.name, message) for finding in reported):
                     kind = resource.type.rpartition(":")[2]
                     text = f"{kind} {resource.name}: {message}"
                     yield Finding(rule.name, rule.severity, _setting(resource, by_urn), text)
 
 
-def _says(finding: Finding, rule: str, message: str) -> bool:
-    """Whether a finding about settings is of the same image or network: messages about either begin with it."""
+def _is_same(finding: Finding, rule: str, message: str) -> bool:
+    """Return whether a finding is about the same image or network, which is the first word of both messages."""
     return finding.name == rule and finding.message.split()[0] == message.split()[0]
 
 
 def _setting(resource: Resource, by_urn: Mapping[str, Resource]) -> Path:
-    """The setting that a resource arises from: that of the component that it is part of."""
+    """Return the setting that a resource comes from: that of its outermost component."""
     while resource.parent is not None and resource.parent in by_urn:
         resource = by_urn[resource.parent]
     kind = resource.type.rpartition(":")[2]
     if kind in SECTIONS:
         return (*SECTIONS[kind], resource.name)
-    return WHOLE.get(kind, ("cluster",))
+    return SINGLE.get(kind, ("cluster",))

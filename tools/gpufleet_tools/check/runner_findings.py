@@ -1,4 +1,4 @@
-"""Findings about the age of runners: GitHub gives no jobs to a runner that is too old, and says so nowhere."""
+"""Findings about the age of runners: GitHub silently assigns no jobs to a runner that is too old."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.check.finding import Finding
 
 WARN_DAYS = 14
-"""Days before the last job on which a warning begins."""
+"""Days of warning before GitHub assigns no more jobs."""
 
 NAMES = frozenset({"runner-expires", "unknown-runner-version"})
 """Names that an acknowledgement can give."""
 
 
 def findings(settings: Settings, file: StackFile, today: datetime.date) -> Iterator[Finding]:
-    """Yield what is to be said of each profile in use, and of labels without one, on a day."""
+    """Yield findings about the runner version of each profile in use, and of labels without a profile."""
     releases = runner_releases.known()
     for path, (profile, labels) in _images(settings, file).items():
         version = profile.held_runner_version
@@ -33,8 +33,8 @@ def findings(settings: Settings, file: StackFile, today: datetime.date) -> Itera
 
 
 def _images(settings: Settings, file: StackFile) -> Mapping[Path, tuple[Profile, list[str]]]:
-    """Return the labels of each profile, by the setting that decides its runner version. GitHub Enterprise Server takes
-    old runners too, so labels of its projects are left out."""
+    """Return profiles and their labels, by the setting that determines the runner version. Labels of projects on GitHub
+    Enterprise Server are omitted: it accepts old runners."""
     found: dict[Path, tuple[Profile, list[str]]] = {}
     for label, runner in settings.runners.items():
         if not runner_releases.is_enforced(settings.projects[runner.project].config_url):
@@ -53,8 +53,8 @@ def _unknown(path: Path, image: str, labels: list[str]) -> Finding:
         "unknown-runner-version",
         "warning",
         path,
-        f"nothing says which runner version {image} holds, so nobody is warned before GitHub gives {_labels(labels)} no"
-        f" jobs; look with: gpufleet pins --image {image}, and write it as runnerVersion",
+        f"the runner version of {image} is unknown: no warning will precede the day on which GitHub stops assigning"
+        f" jobs to {_labels(labels)}; run gpufleet pins --image {image}, and set runnerVersion",
     )
 
 
@@ -64,17 +64,17 @@ def _expiring(
     update = f"use runner {releases.newest.version} or newer"
     if not releases.registers(version):
         message = (
-            f"GitHub registers no runner {version}: {_jobs(labels)} wait; the oldest that it registers is"
+            f"GitHub does not register runner {version}: {_jobs(labels)} wait; the minimum version is"
             f" {releases.minimum_to_register}; {update}"
         )
         yield Finding("runner-expires", "error", path, message)
         return
     day = releases.no_jobs_from(version)
     if day is not None and today >= day:
-        message = f"GitHub has given runner {version} no jobs since {day}: {_jobs(labels)} wait; {update}"
+        message = f"GitHub has assigned no jobs to runner {version} since {day}: {_jobs(labels)} wait; {update}"
         yield Finding("runner-expires", "error", path, message)
     elif day is not None and today >= day - datetime.timedelta(days=WARN_DAYS):
-        message = f"GitHub gives runner {version} no jobs from {day} on: {_jobs(labels)} will wait then; {update}"
+        message = f"GitHub assigns no jobs to runner {version} from {day} on: {_jobs(labels)} will wait; {update}"
         yield Finding("runner-expires", "warning", path, message)
 
 

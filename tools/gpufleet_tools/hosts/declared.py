@@ -17,8 +17,8 @@ from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_stacks.settings.rules.machine_places import ssh_places
 from gpufleet_stacks.settings.rules.machines import STAND_IN_KEY
 from gpufleet_tools.check import compatibility
-from gpufleet_tools.check.compatibility_findings import said
-from gpufleet_tools.check.fixed_versions import Fixed, facts
+from gpufleet_tools.check.compatibility_findings import message
+from gpufleet_tools.check.fixed_versions import Fact, facts
 from gpufleet_tools.hosts.survey import HostReport, survey
 from gpufleet_tools.plan.stack import Stack
 
@@ -60,9 +60,9 @@ def _with_versions(report: HostReport, stack: Stack) -> HostReport:
     if report.facts is None:
         return report
     fixed = next(facts(stack.settings))
-    together = {name: Fixed(value, ()) for name, value in on_host(report.facts).items()} | dict(fixed)
+    together = {name: Fact(value, ()) for name, value in on_host(report.facts).items()} | dict(fixed)
     found = compatibility.incompatible({name: each.value for name, each in together.items()})
-    more = [f"versions: {said(entry, together)}" for entry in found if not fixed.keys() >= {*entry.names}]
+    more = [f"versions: {message(entry, together)}" for entry in found if not fixed.keys() >= {*entry.names}]
     return dataclasses.replace(report, failures=(*report.failures, *more))
 
 
