@@ -85,8 +85,8 @@ def _labels(commands: Commands) -> None:
     labels.add_argument("stack", nargs="*", help="stack; default: all stacks of the project")
     labels.add_argument(
         "--format",
-        choices=("text", "markdown", "json", "actionlint"),
-        help="default: text in a terminal, markdown in a pipe or a file",
+        choices=("text", "markdown", "html", "json", "actionlint"),
+        help="html: a page to publish; default: text in a terminal, markdown in a pipe or a file",
     )
 
 

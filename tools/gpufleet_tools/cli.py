@@ -127,11 +127,15 @@ def _preview(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _labels(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.labels import catalogue as labels
+    from gpufleet_tools.labels import page
     from gpufleet_tools.plan import stack
 
-    found = labels.catalogue(stack.read(root, name) for name in arguments.stack or stack.names(root))
+    stacks = [stack.read(root, name) for name in arguments.stack or stack.names(root)]
+    found = labels.catalogue(stacks, capacity=arguments.format != "actionlint")
     if arguments.format == "json":
         print(found.model_dump_json(indent=2))
+    elif arguments.format == "html":
+        print(page.html(found), end="")
     elif arguments.format == "actionlint":
         print(labels.actionlint(found), end="")
     elif arguments.format == "text" or (arguments.format is None and sys.stdout.isatty()):
@@ -149,7 +153,7 @@ def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     return lint_workflows.run(
         arguments.path,
-        labels.catalogue(stack.read(root, name) for name in stack.names(root)),
+        labels.catalogue((stack.read(root, name) for name in stack.names(root)), capacity=False),
         also=arguments.also,
         repository=arguments.repository,
         today=datetime.date.today(),

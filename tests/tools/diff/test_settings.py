@@ -105,12 +105,13 @@ def evaluated(stack: Stack) -> Evaluation:
     runners = stack.settings.runners
     labels = [
         EvaluatedLabel(
-            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"stack"}),
+            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"stack", "docker"}),
             stack="stack",
+            docker=entry.docker is not None,
             least=runners[entry.label].min,
             most=entry.at_most,
         )
-        for entry in catalogue([stack]).labels
+        for entry in catalogue([stack], capacity=False).labels
     ]
     each = EvaluatedStack(labels=labels, settings=[*flattened(stack.settings)])
     return Evaluation(outputs="inputs", stacks={"stack": each})

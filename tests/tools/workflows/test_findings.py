@@ -190,6 +190,168 @@ def test_a_workflow_of_another_repository_is_noted(served: Served, tmp_path: pat
     assert said(text, served, tmp_path) == ["4:13 called-workflow"]
 
 
+def test_workflows_of_other_repositories_are_one_note_of_a_file(served: Served, tmp_path: pathlib.Path) -> None:
+    text = """\
+    on: push
+    jobs:
+      a: {uses: example/shared/.github/workflows/c.yml@v1}
+      b: {uses: example/shared/.github/workflows/d.yml@v1}
+      c: {uses: example/shared/.github/workflows/c.yml@v1}
+    """
+    (finding,) = findings(text, served, tmp_path)
+    assert (finding.line, finding.column) == (3, 13)
+    assert finding.message == (
+        "3 jobs run where workflows of other repositories say, which are not read here:"
+        ' "example/shared/.github/workflows/c.yml@v1" and "example/shared/.github/workflows/d.yml@v1"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (job("[self-hosted, their-gpu, their-zone, big]"), ["4:28 dead-label"]),
+        (job("${{ matrix.r }}", "strategy: {matrix: {r: [their-gpu, their-cpu, mi300-gpu-1]}}"), ["5:29 dead-label"]),
+        # What is misspelt is mended where it is written.
+        (
+            job("${{ matrix.r }}", "strategy: {matrix: {r: [mi300-gpu-7, mi300-gpu-8, theirs, others]}}"),
+            ["5:29 dead-label", "5:42 dead-label", "5:55 dead-label"],
+        ),
+        (job("theirs") + "  b:\n    runs-on: theirs\n", ["4:14 dead-label", "6:14 dead-label"]),
+    ],
+    ids=["a list", "a matrix", "some misspelt", "two jobs"],
+)
+def test_foreign_labels_of_a_job_are_one_finding(
+    text: str, expected: list[str], served: Served, tmp_path: pathlib.Path
+) -> None:
+    assert said(text, served, tmp_path) == expected
+
+
+def test_foreign_labels_are_named(served: Served, tmp_path: pathlib.Path) -> None:
+    (finding,) = findings(job("[self-hosted, their-gpu, their-zone, big]"), served, tmp_path)
+    assert finding.message == (
+        'labels "their-gpu", "their-zone" and "big" are served by nobody known here: the job queues for a day;'
+        " labels in service: mi300-gpu-1"
+    )
+
+
+# -- containers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def containers(catalogue: labels.Catalogue) -> Served:
+    """Labels `none`, `docker`, `pods` and `any-pods`, by the containers that their jobs can run."""
+    (entry, _) = catalogue.labels
+    kinds = {
+        "none": (None, False),
+        "docker": ("sidecar", False),
+        "pods": ("kubernetes", True),
+        "any-pods": ("kubernetes-novolume", False),
+    }
+    return Served(
+        labels.Catalogue(
+            labels=[
+                entry.model_copy(update={"label": label, "docker": docker, "requires_container": required})
+                for label, (docker, required) in kinds.items()
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize("label", ["none", "docker", "pods", "any-pods"])
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("steps: [{run: ls}]", {"pods": "error container-required"}),
+        ("container: ubuntu:24.04", {"none": "error no-docker"}),
+        ("container: {image: 'ubuntu:24.04'}", {"none": "error no-docker"}),
+        ("container: ''", {"pods": "error container-required"}),
+        ("container: null", {"pods": "error container-required"}),
+        ("container: {image: ''}", {"pods": "error container-required"}),
+        ("container: ${{ vars.IMAGE }}", {}),
+        ("container: {image: '${{ inputs.image }}'}", {}),
+        ('container: ${{ fromJSON(\'{"image":"a"}\') }}', {}),
+        ("container: ${{ 'a' }}", {"none": "error no-docker"}),
+        ("container: ${{ 'a }}", {}),
+        ("container: [a]", {}),
+        (
+            "services: {db: {image: postgres}}",
+            {"none": "error no-docker", "pods": "error container-required"},
+        ),
+        ("services: {db: {image: ''}}", {"pods": "error container-required"}),
+        (
+            "steps: [{uses: 'docker://alpine:3.22'}]",
+            {"none": "error no-docker", "pods": "error container-required"},
+        ),
+        ("steps: [{uses: 'docker://alpine:3.22', if: failure()}]", {"pods": "error container-required"}),
+        (
+            'container: a\nsteps: [{run: "set -e\\n  sudo docker  build ."}]',
+            {
+                "none": "error no-docker",
+                "pods": "warning no-docker",
+                "any-pods": "warning no-docker",
+            },
+        ),
+        (
+            "container: ${{ vars.C }}\nsteps: [{run: docker build .}]",
+            dict.fromkeys(("none", "pods", "any-pods"), "warning no-docker"),
+        ),
+        ("container: ${{ vars.C }}\nsteps: [{run: docker build ., if: inputs.build}]", {}),
+        ("container: ${{ vars.C }}\nsteps: [{run: 'echo docker build'}]", {}),
+        ("container: ${{ vars.C }}\nsteps: [{run: 'docker --version'}]", {}),
+        ("container: ${{ vars.C }}\nenv: {DOCKER_HOST: 'tcp://build'}\nsteps: [{run: docker build .}]", {}),
+        (
+            "container: ${{ vars.C }}\nsteps: [{run: docker build .}, {uses: docker/a@v3, with: {driver: remote}}]",
+            {},
+        ),
+    ],
+)
+def test_containers_of_a_job(
+    rest: str, expected: dict[str, str], label: str, containers: Served, tmp_path: pathlib.Path
+) -> None:
+    found = findings(job(label, rest), containers, tmp_path)
+    assert [f"{one.severity} {one.rule}" for one in found] == ([expected[label]] if label in expected else [])
+    assert {(one.line, one.column) for one in found} <= {(4, 14)}
+
+
+def test_a_container_of_a_matrix_counts_where_it_is_used(containers: Served, tmp_path: pathlib.Path) -> None:
+    text = job(
+        "${{ matrix.on }}",
+        """
+        container: ${{ matrix.image }}
+        strategy:
+          matrix:
+            include:
+              - {on: none, image: ''}
+              - {on: docker, image: alpine}
+              - {on: none, image: alpine}
+              - {on: pods, image: ''}
+        """,
+    )
+    assert said(text, containers, tmp_path) == ["12:18 no-docker", "13:18 container-required"]
+
+
+def test_a_called_workflow_with_a_container_is_found_where_its_label_is_given(
+    containers: Served, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    (folder / "called.yaml").write_text(
+        "on: {workflow_call: {inputs: {on: {type: string}}}}\n"
+        'jobs: {a: {runs-on: "${{ inputs.on }}", container: alpine}}\n'
+    )
+    caller = "on: push\njobs:\n  a:\n    uses: ./.github/workflows/called.yaml\n    with: {{on: {label}}}\n"
+    assert said(caller.format(label="none"), containers, folder) == ["5:16 no-docker"]
+    assert said(caller.format(label="docker"), containers, folder) == []
+
+
+def test_the_message_names_labels_with_docker(containers: Served, tmp_path: pathlib.Path) -> None:
+    (finding,) = findings(job("none", "container: alpine"), containers, tmp_path)
+    assert finding.message == (
+        "job 'a' has container, and label 'none' has no Docker: it fails before its first step;"
+        " labels with Docker: docker"
+    )
+
+
 CALLED = """\
 on: {workflow_call: {inputs: {runner: {type: string}, shape: {type: string}}}}
 jobs:

@@ -169,6 +169,50 @@ def test_an_actionlint_that_fails_is_no_judgement(
         list(actionlint.findings(program, [tmp_path / "a.yml"], catalogue))
 
 
+OF_ITS_OWN = """\
+on: push
+jobs:
+  a:
+    runs-on: mi300-gpu-1
+    steps:
+      - uses: ./.github/actions/own
+        with: {unknown: 1}
+      - run: echo "::set-output name=a::b"
+  b:
+    uses: ./.github/workflows/none.yml
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("with_git", [True, False])
+def test_local_actions_and_workflows_are_those_of_the_file_s_own_repository(
+    with_git: bool, root: pathlib.Path, tmp_path: pathlib.Path, built_actionlint: pathlib.Path
+) -> None:
+    """Also of an archive, which has no `.git`, and beside a repository whose name this one's begins with."""
+    files = []
+    for name in ("own", "own-2"):
+        action = tmp_path / name / ".github/actions/own/action.yml"
+        action.parent.mkdir(parents=True)
+        action.write_text(f"name: {name}\ndescription: d\nruns: {{using: composite, steps: []}}\n")
+        files.append(tmp_path / name / ".github/workflows/w.yml")
+        files[-1].parent.mkdir()
+        files[-1].write_text(OF_ITS_OWN)
+        if with_git:
+            (tmp_path / name / ".git").mkdir()
+    catalogue = labels.catalogue([stack.read(root, "lab")])
+    found = list(actionlint.findings(built_actionlint, files, catalogue))
+    assert [(one.file, one.line, one.rule) for one in found] == [
+        (str(file), line, rule)
+        for file in files
+        for line, rule in ((7, "action"), (8, "deprecated-commands"), (10, "workflow-call"))
+    ]
+    for one, name in zip(found, ("own", "own", "own", "own-2", "own-2", "own-2"), strict=True):
+        if one.rule == "action":
+            assert f'action "{name}"' in one.message
+        elif one.rule == "workflow-call":
+            assert str(tmp_path / name / ".github/workflows/none.yml") in one.message
+
+
 @pytest.mark.process
 def test_the_version_is_the_one_that_is_built(built_actionlint: pathlib.Path) -> None:
     said = subprocess.run([built_actionlint, "-version"], capture_output=True, text=True, check=True).stdout

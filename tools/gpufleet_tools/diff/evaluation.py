@@ -264,14 +264,15 @@ def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None
     prices = {label.label: label.cost_per_hour for pool in (cost.pools if cost else ()) for label in pool.labels}
     return [
         EvaluatedLabel(
-            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields)),
+            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"docker"}),
+            docker=entry.docker is not None,
             least=runners[entry.label].min,
             most=entry.at_most,
             guaranteed=held[entry.label].guaranteed if entry.label in held else None,
             burst=held[entry.label].burst if entry.label in held else None,
             cost_per_hour=prices.get(entry.label),
         )
-        for entry in labels.catalogue([stack]).labels
+        for entry in labels.catalogue([stack], capacity=False).labels
     ]
 
 

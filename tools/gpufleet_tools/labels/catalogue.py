@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, cast
 
 import yaml
 
 from gpufleet.arc import runner_releases
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.documented import Documented
-from gpufleet_stacks.settings.models.settings import Runner
+from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
+from gpufleet_stacks.settings.models.settings import Runner, Settings
+from gpufleet_tools.capacity import stack_capacity
+from gpufleet_tools.capacity.pool_capacity import LabelCapacity
 from gpufleet_tools.plan.stack import Stack
 from gpufleet_tools.terminal import aligned
+
+if TYPE_CHECKING:
+    from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+    from gpufleet_stacks.settings.models.eks import EksSettings
+    from gpufleet_stacks.settings.models.karpenter import Sharing
+
+REQUIRE_CONTAINER = "ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER"
+"""Variable that makes a runner refuse jobs without `container` (src/Runner.Worker/JobExtension.cs of actions/runner).
+ARC's chart sets it in the modes `kubernetes` and `kubernetes-novolume` unless the values do (_helpers.tpl, 330)."""
 
 
 class LabelEntry(Documented):
@@ -33,12 +45,21 @@ class LabelEntry(Documented):
     """GPUs, or partitions of them, of one runner."""
     accelerator: str | None
     """What those are: `AMD MI300X`, `AMD MI300X (CPX)`; null without GPUs."""
+    sharing: str | None
+    """How jobs share a GPU: `time slicing`, `MPS`, `MIG 1g.10gb`; null where a job has its GPUs alone."""
+    architecture: Literal["amd64", "arm64"] | None
+    """CPU architecture of the nodes; null where the stack file does not say."""
+    capacity: list[Literal["spot", "on-demand", "reserved"]]
+    """Capacity types of nodes that Karpenter provisions; empty where the nodes are machines that exist. AWS reclaims
+    spot instances, and their jobs are lost."""
     cpu: str
     """Cores set aside for one runner, a Kubernetes quantity."""
     memory: str
     """Memory set aside for one runner, a Kubernetes quantity."""
-    docker: bool
-    """Whether jobs can use Docker."""
+    docker: Literal["sidecar", "kubernetes", "kubernetes-novolume"] | None
+    """How jobs run containers: in a Docker daemon (`sidecar`), or as pods; null: not at all."""
+    requires_container: bool
+    """Whether the runner refuses jobs without `container`."""
     runner_version: str | None
     """Version of GitHub's runner; null where nothing declares what the image holds."""
     no_jobs_from: datetime.date | None
@@ -46,6 +67,10 @@ class LabelEntry(Documented):
     old runners (Enterprise Server)."""
     at_most: int
     """Jobs that run at once; more wait."""
+    guaranteed: int | None
+    """Jobs that always find room, whatever the other labels run; null if it was not calculated."""
+    limited_by: list[str]
+    """Labels whose jobs can leave no room for a single job; empty if it was not calculated."""
     owner: str | None
     """Who answers for it."""
     contact: str | None
@@ -65,17 +90,29 @@ class Catalogue(Documented):
     """Sorted by label, then stack."""
 
 
-def catalogue(stacks: Iterable[Stack]) -> Catalogue:
-    """The labels of the stacks. One that several clusters serve has an entry for each."""
-    entries = [_entry(label, runner, stack) for stack in stacks for label, runner in stack.settings.runners.items()]
+def catalogue(stacks: Iterable[Stack], *, capacity: bool = True) -> Catalogue:
+    """Return the labels of the stacks. A label that several clusters serve has an entry for each. Without `capacity`,
+    which takes most of the time, `guaranteed` and `limited_by` are not calculated."""
+    entries = [entry for stack in stacks for entry in _entries(stack, capacity)]
     return Catalogue.model_construct(labels=sorted(entries, key=lambda entry: (entry.label, entry.stack)))
 
 
-def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
+def _entries(stack: Stack, capacity: bool) -> Iterator[LabelEntry]:
+    settings, rooms = stack.settings, {}
+    if capacity:
+        pools = stack_capacity.capacity(stack.name, settings, stack_capacity.declared(settings)).pools
+        rooms = {room.label: room for pool in pools for room in pool.labels}
+    for label, runner in settings.runners.items():
+        yield _entry(label, runner, stack, rooms.get(label))
+
+
+def _entry(label: str, runner: Runner, stack: Stack, room: LabelCapacity | None) -> LabelEntry:
     settings = stack.settings
     project, deprecated = settings.projects[runner.project], runner.deprecated
-    version = settings.profile(runner).held_runner_version
+    profile = settings.profile(runner)
+    version = profile.held_runner_version
     enforced = runner_releases.is_enforced(project.config_url)
+    pods = runner.docker and not isinstance(profile.docker, DockerSidecar)
     return LabelEntry.model_construct(
         label=label,
         stack=stack.name,
@@ -84,12 +121,18 @@ def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
         runner_group=project.runner_group,
         gpus=runner.gpus,
         accelerator=settings.accelerator_name(runner) if runner.gpus else None,
+        sharing=_sharing(settings, runner) if runner.gpus else None,
+        architecture=_architecture(settings, runner),
+        capacity=_capacity_types(settings, runner),
         cpu=runner.cpu,
         memory=runner.memory,
-        docker=runner.docker,
+        docker=profile.docker.kind if runner.docker else None,
+        requires_container=pods and profile.env.get(REQUIRE_CONTAINER, "true").lower() == "true",
         runner_version=version,
         no_jobs_from=runner_releases.known().no_jobs_from(version) if version and enforced else None,
         at_most=runner.max,
+        guaranteed=room.guaranteed if room else None,
+        limited_by=[blocker.label for blocker in room.limited_by] if room else [],
         owner=project.owner,
         contact=project.contact,
         status="deprecated" if deprecated else "served",
@@ -98,7 +141,30 @@ def _entry(label: str, runner: Runner, stack: Stack) -> LabelEntry:
     )
 
 
-_COLUMNS = ("runs-on", "GPUs", "CPU", "memory", "Docker", "runner", "at most", "jobs of", "cluster", "ask", "status")
+def _sharing(settings: Settings, runner: Runner) -> str | None:
+    sharing: Sharing | None = None
+    if settings.cluster.kind == "eks":
+        sharing = cast("EksSettings", settings).pool(runner).sharing
+    if sharing is None:
+        return None
+    return f"MIG {sharing.mig.profile}" if sharing.mig else "MPS" if sharing.mps else "time slicing"
+
+
+def _architecture(settings: Settings, runner: Runner) -> Literal["amd64", "arm64"] | None:
+    if settings.cluster.kind == "eks":
+        return cast("EksSettings", settings).pool(runner).instances.architecture
+    # AMD's driver and ROCm support x86-64 hosts only (ROCm's "System requirements").
+    return "amd64" if cast("BareMetalSettings", settings).pool(runner).accelerator.vendor == "amd" else None
+
+
+def _capacity_types(settings: Settings, runner: Runner) -> Sequence[Literal["spot", "on-demand", "reserved"]]:
+    return [*cast("EksSettings", settings).pool(runner).capacity] if settings.cluster.kind == "eks" else []
+
+
+_COLUMNS = (
+    *("runs-on", "GPUs", "CPU", "memory", "architecture", "nodes", "containers", "runner", "jobs at once"),
+    *("jobs of", "cluster", "ask", "status"),
+)
 
 
 def markdown(entries: Catalogue) -> str:
@@ -121,20 +187,51 @@ def _row(entry: LabelEntry, *, code: str = "", bold: str = "") -> Sequence[str]:
     runs_on = f"{code}{entry.label}{code}"
     if entry.runner_group:
         runs_on = f"{code}{{group: {entry.runner_group}, labels: {entry.label}}}{code}"
-    ask = ", ".join(filter(None, (entry.owner, entry.contact)))
     return (
         runs_on,
-        f"{entry.gpus} {entry.accelerator}" if entry.accelerator else "none",
+        gpu_words(entry),
         quantity.cores(quantity.parse(entry.cpu)),
         quantity.gibibytes(quantity.parse(entry.memory)),
-        "yes" if entry.docker else "no",
+        entry.architecture or "unknown",
+        node_words(entry),
+        container_words(entry),
         runner_words(entry.runner_version, entry.no_jobs_from),
-        str(entry.at_most),
+        _room_words(entry),
         entry.config_url.removeprefix("https://"),
         entry.cluster,
-        ask,
-        _status(entry, code, bold),
+        ask_words(entry),
+        status_words(entry, code, bold),
     )
+
+
+def gpu_words(entry: LabelEntry) -> str:
+    """Return `1 NVIDIA T4, shared by 10 (time slicing)`."""
+    if not entry.accelerator:
+        return "none"
+    return f"{entry.gpus} {entry.accelerator}" + (f" ({entry.sharing})" if entry.sharing else "")
+
+
+def node_words(entry: LabelEntry) -> str:
+    """Return the capacity types of the nodes, or that they are machines."""
+    return ", ".join(entry.capacity) or "machines"
+
+
+def container_words(entry: LabelEntry) -> str:
+    """Return how jobs run containers."""
+    if entry.docker in (None, "sidecar"):
+        return "Docker" if entry.docker else "none"
+    return "as pods, required" if entry.requires_container else "as pods"
+
+
+def _room_words(entry: LabelEntry) -> str:
+    if entry.guaranteed is None or entry.guaranteed >= entry.at_most:
+        return str(entry.at_most)
+    return f"{entry.at_most}, {entry.guaranteed} guaranteed"
+
+
+def ask_words(entry: LabelEntry) -> str:
+    """Return who answers for the label, and where to ask."""
+    return ", ".join(filter(None, (entry.owner, entry.contact)))
 
 
 def runner_words(version: str | None, no_jobs_from: datetime.date | None) -> str:
@@ -142,7 +239,8 @@ def runner_words(version: str | None, no_jobs_from: datetime.date | None) -> str
     return f"{version or 'unknown'}, no jobs from {no_jobs_from}" if no_jobs_from else version or "unknown"
 
 
-def _status(entry: LabelEntry, code: str, bold: str) -> str:
+def status_words(entry: LabelEntry, code: str = "", bold: str = "") -> str:
+    """Return `served`, or until when and what to use instead. `code` and `bold` are the marks around such text."""
     if entry.status == "served":
         return "served"
     instead = f"; use {code}{entry.use}{code}" if entry.use else ""

@@ -45,16 +45,53 @@ def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Ca
 
     Raises ActionlintFailed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        config = pathlib.Path(folder) / "actionlint.yaml"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        config = folder / "actionlint.yaml"
         config.write_text(labels.actionlint(catalogue))
         options = ["-config-file", str(config), "-format", "{{json .}}", "-shellcheck=", "-pyflakes="]
         options += ["-ignore", '^label ".*" is unknown']
-        for some in _batches(files):
-            # It says paths in its own way, relative to the current directory wherever they are.
-            names = {os.path.realpath(file): str(file) for file in some}
-            for found in _run([str(program), *options, "--", *names.values()]):
-                yield found.model_copy(update={"file": names.get(os.path.realpath(found.file), found.file)})
+        for number, (root, own) in enumerate(_by_repository(files).items()):
+            shown = _as_repository(root, folder / str(number)) if root else None
+            for some in _batches(own):
+                # It says paths in its own way, relative to the current directory wherever they are.
+                names = {os.path.realpath(file): str(file) for file in some}
+                given = [str(shown / _absolute(file).relative_to(root) if root and shown else file) for file in some]
+                for found in _run([str(program), *options, "--", *given]):
+                    file = names.get(os.path.realpath(found.file), found.file)
+                    message = found.message.replace(str(shown), str(root))
+                    yield found.model_copy(update={"file": file, "message": message})
+
+
+def _absolute(file: pathlib.Path) -> pathlib.Path:
+    # Not resolve(): a workflow that is a link is its repository's all the same.
+    return pathlib.Path(os.path.abspath(file))  # noqa: PTH100
+
+
+def _by_repository(files: Sequence[pathlib.Path]) -> dict[pathlib.Path | None, list[pathlib.Path]]:
+    """Files by the folder that has their `.github/workflows`; those of none by None.
+
+    Each is a run of its own: actionlint 1.7.12 takes a file for that of an earlier repository whose path its own
+    begins with (project.go, 64), so that it looks for the actions of `a-b` in `a`, and finds none.
+    """
+    found: dict[pathlib.Path | None, list[pathlib.Path]] = {}
+    for file in files:
+        folder = _absolute(file).parent
+        root = folder.parent.parent if folder.parts[-2:] == (".github", "workflows") else None
+        found.setdefault(root, []).append(file)
+    return found
+
+
+def _as_repository(root: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Return a folder that actionlint takes for the repository. It reads local actions and workflows only below a
+    folder with `.git` (project.go, 28), which the archive of a repository does not have."""
+    if (root / ".git").exists():
+        return root
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    for entry in root.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
 
 
 def _batches(files: Sequence[pathlib.Path]) -> Iterator[Sequence[pathlib.Path]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fnmatch
+import itertools
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from gpufleet_stacks.settings.documented import Documented
@@ -42,6 +43,8 @@ RULES = {
     "deprecated-label": "A label that is going to be removed.",
     "labels-together": "A scale set's label beside others: its runners have that one label only.",
     "runner-group": "A runner group that does not serve the label.",
+    "no-docker": "A job that needs Docker, on a label without it.",
+    "container-required": "A job without `container`, on a label that runs each job as a pod.",
     "other-runners": "Labels that any self-hosted runner may have, and none of a scale set.",
     "unresolved-label": "A label that is only known when the workflow runs.",
     "called-workflow": "A job that runs where another repository's workflow says.",
@@ -99,7 +102,7 @@ class Served:
             self._entries.setdefault(entry.label.casefold(), []).append(entry)
         self._also = [pattern.casefold() for pattern in also]
         self._repository = repository
-        self._hints: dict[str, str] = {}
+        self._nearest: dict[str, str | None] = {}
         self.groups = {entry.runner_group for entry in catalogue.labels if entry.runner_group}
 
     def entries(self, label: str) -> list[LabelEntry]:
@@ -122,50 +125,81 @@ class Served:
         folded = label.casefold()
         return folded in GITHUB_HOSTED or any(fnmatch.fnmatchcase(folded, pattern) for pattern in self._also)
 
-    def nearest(self, label: str) -> str:
-        """What was probably meant, as a hint: a label in service, else one of GitHub's."""
-        if label not in self._hints:
-            self._hints[label] = self._nearest(label)
-        return self._hints[label]
+    def nearest(self, label: str) -> str | None:
+        """Return what was probably meant: a label in service, else one of GitHub's; None if nothing is like it."""
+        if label not in self._nearest:
+            served = [entry.label for entry in self.in_service()]
+            self._nearest[label] = near(label, served) or near(label, GITHUB_HOSTED)
+        return self._nearest[label]
 
-    def _nearest(self, label: str) -> str:
-        served = [name for name in self._entries if any(entry.status == "served" for entry in self.serving(name))]
-        found = near(label, served) or near(label, GITHUB_HOSTED)
-        if found:
-            return f"did you mean '{found}'?"
-        if len(served) > MOST_LISTED:
-            return "those in service: gpufleet labels"
-        return f"labels in service: {', '.join(sorted(served))}" if served else "no label is in service"
+    def in_service(self) -> list[LabelEntry]:
+        """Return the entries that the repository can use in new workflows, sorted."""
+        entries = (entry for name in sorted(self._entries) for entry in self.serving(name))
+        return [entry for entry in entries if entry.status == "served"]
+
+    def list_of(self, entries: Sequence[LabelEntry]) -> str:
+        """Return the labels of some entries as text, or where to read them if they are many."""
+        names = list(dict.fromkeys(entry.label for entry in entries))
+        return "gpufleet labels" if len(names) > MOST_LISTED else ", ".join(names)
 
 
 def lint(file: pathlib.Path, served: Served, today: datetime.date) -> Iterator[WorkflowFinding | Unreadable]:
     """Findings of one workflow file, in the order of the file; of one that cannot be read, why."""
     name = str(file)
     try:
-        found = [finding for where in read(file) for finding in _judged(where, served, today, file)]
+        jobs = itertools.groupby(read(file), key=lambda where: where.job)
+        found = [finding for _, job in jobs for finding in _job(list(job), served, today, file)]
     except UnreadableWorkflow as error:
         yield Unreadable.model_construct(file=name, line=error.line, column=error.column, message=str(error))
         return
     # One label in several combinations of a matrix, or behind an alias, is said once.
-    yield from sorted(dict.fromkeys(found), key=lambda finding: (finding.line, finding.column, finding.rule))
+    yield from sorted(
+        _called_elsewhere(dict.fromkeys(found)), key=lambda finding: (finding.line, finding.column, finding.rule)
+    )
 
 
-def _judged(
-    where: RunsOn | Call | Unresolved, served: Served, today: datetime.date, file: pathlib.Path
+def _job(
+    wheres: Sequence[RunsOn | Call | Unresolved], served: Served, today: datetime.date, file: pathlib.Path
 ) -> Iterator[WorkflowFinding]:
-    name = str(file)
-    if isinstance(where, Call):
-        if where.workflow.startswith("./"):
-            yield from _called(where, served, today, file)
+    """Findings of one job. Labels that others may serve are one finding of the job, however many it has."""
+    name, foreign = str(file), []
+    for where in wheres:
+        if isinstance(where, Call):
+            yield from _call(where, served, today, file)
+        elif isinstance(where, Unresolved):
+            message = f"job '{where.job}': where it runs cannot be resolved: {where.reason}"
+            yield _finding("unresolved-label", "note", name, Value(None, where.node), message)
         else:
-            message = f"job '{where.job}' runs where {quoted(where.workflow)} says, which is not read here"
-            yield _finding("called-workflow", "note", name, Value(None, where.node), message)
-    elif isinstance(where, Unresolved):
-        message = f"job '{where.job}': where it runs cannot be resolved: {where.reason}"
-        yield _finding("unresolved-label", "note", name, Value(None, where.node), message)
+            foreign += _foreign(where, served)
+            for value, rule, severity, message in _said(where, served, today):
+                yield _finding(rule, severity, name, value, message)
+    if foreign:
+        yield _finding("dead-label", "error", name, foreign[0][1], _dead([text for text, _ in foreign], served))
+
+
+def _call(call: Call, served: Served, today: datetime.date, file: pathlib.Path) -> Iterator[WorkflowFinding]:
+    if call.workflow.startswith("./"):
+        yield from _called(call, served, today, file)
     else:
-        for value, rule, severity, message in _said(where, served, today):
-            yield _finding(rule, severity, name, value, message)
+        yield _finding("called-workflow", "note", str(file), Value(None, call.node), call.workflow)
+
+
+def _called_elsewhere(findings: Iterable[WorkflowFinding]) -> Iterator[WorkflowFinding]:
+    """The findings, with one note for all workflows of other repositories that the file calls."""
+    calls = []
+    for finding in findings:
+        if finding.rule == "called-workflow":
+            calls.append(finding)
+        else:
+            yield finding
+    if calls:
+        names = list(dict.fromkeys(quoted(finding.message) for finding in calls))
+        one = len(calls) == 1
+        message = (
+            f"{len(calls)} job{'s' * (not one)} run{'s' * one} where workflows of other repositories say, which are not"
+            f" read here: {listed(names, 'and')}"
+        )
+        yield calls[0].model_copy(update={"message": message})
 
 
 _OWN_WORKFLOW = re.compile(r"\./\.github/workflows/[^/]+\.ya?ml")
@@ -180,7 +214,7 @@ def _called(call: Call, served: Served, today: datetime.date, file: pathlib.Path
     given = {id(value.node) for values in call.inputs.values() for value in values}
     with contextlib.suppress(UnreadableWorkflow):
         for where in read(folder / pathlib.Path(call.workflow).name, call.inputs):
-            for value, rule, severity, message in _said(where, served, today) if isinstance(where, RunsOn) else ():
+            for value, rule, severity, message in _whole(where, served, today) if isinstance(where, RunsOn) else ():
                 if id(value.node) in given and severity != "note":
                     yield _finding(rule, severity, str(file), value, message)
 
@@ -206,8 +240,15 @@ _Said = Iterator[tuple[Value, str, Literal["error", "warning", "note"], str]]
 
 
 def _said(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    for rule in (_unresolved, _labels, _together, _groups):
+    for rule in (_unresolved, _labels, _together, _groups, _without_docker, _without_container):
         yield from rule(runs_on, served, today)
+
+
+def _whole(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+    """What `_said` says, with each foreign label."""
+    yield from _said(runs_on, served, today)
+    for text, value in _foreign(runs_on, served):
+        yield value, "dead-label", "error", _dead([text], served)
 
 
 def _known(runs_on: RunsOn) -> list[tuple[str, Value]]:
@@ -232,17 +273,35 @@ def _labels(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
         return
     for text, value in known:
         serving = served.serving(text)
-        if not serving and text.casefold() not in SELF_HOSTED and not served.by_others(text):
-            yield value, "dead-label", "error", _dead(text, served)
+        if _is_dead(text, served) and (served.entries(text) or served.nearest(text)):
+            yield value, "dead-label", "error", _dead([text], served)
         deprecated = [entry for entry in serving if entry.status == "deprecated"]
         if deprecated and len(deprecated) == len(serving):
             yield value, "deprecated-label", "warning", _deprecated(deprecated[0], today)
 
 
-def _dead(text: str, served: Served) -> str:
-    elsewhere = sorted({entry.config_url.removeprefix("https://") for entry in served.entries(text)})
-    who = f"is served for {listed(elsewhere, 'and')} only" if elsewhere else "is served by nobody known here"
-    return f"label {quoted(text)} {who}: the job queues for a day; {served.nearest(text)}"
+def _is_dead(text: str, served: Served) -> bool:
+    return not served.serving(text) and text.casefold() not in SELF_HOSTED and not served.by_others(text)
+
+
+def _foreign(runs_on: RunsOn, served: Served) -> list[tuple[str, Value]]:
+    """The dead labels that are like none in service: probably those of somebody else's runners."""
+    known = _known(runs_on)
+    dead = [(text, value) for text, value in known if _is_dead(text, served)]
+    return [(text, value) for text, value in dead if not served.entries(text) and not served.nearest(text)]
+
+
+def _dead(texts: Sequence[str], served: Served) -> str:
+    texts = list(dict.fromkeys(texts))
+    elsewhere = sorted({entry.config_url.removeprefix("https://") for entry in served.entries(texts[0])})
+    one = len(texts) == 1
+    who = "served by nobody known here" if not elsewhere else f"served for {listed(elsewhere, 'and')} only"
+    labels = f"label{'s' * (not one)} {listed([quoted(text) for text in texts], 'and')} {'is' if one else 'are'} {who}"
+    if meant := served.nearest(texts[0]):
+        hint = f"did you mean '{meant}'?"
+    else:
+        hint = f"labels in service: {served.list_of(served.in_service())}" if served.in_service() else "none is served"
+    return f"{labels}: the job queues for a day; {hint}"
 
 
 def _deprecated(entry: LabelEntry, today: datetime.date) -> str:
@@ -273,3 +332,36 @@ def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
     if not runs_on.labels and group not in served.groups and (meant := near(group, served.groups)):
         message = f"no stack serves the runner group {quoted(group)}; did you mean '{meant}'?"
         yield runs_on.group, "runner-group", "warning", message
+
+
+def _without_docker(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+    """Jobs that need Docker on labels that have none, or have pods instead."""
+    inside = runs_on.containers
+    for text, value in _known(runs_on):
+        modes = {entry.docker for entry in served.serving(text)}
+        lacks = f"label '{text}' has no Docker"
+        if modes == {None} and inside.started:
+            message = _docker_message(runs_on, f"has {inside.started}", lacks, "it fails before its first step", served)
+            yield value, "no-docker", "error", message
+        elif modes == {None} and inside.action:
+            message = _docker_message(runs_on, f"uses {inside.action}", lacks, "it fails", served)
+            yield value, "no-docker", "error", message
+        elif modes and "sidecar" not in modes and inside.command:
+            lacks = lacks if modes == {None} else f"label '{text}' runs containers as pods, without a Docker daemon"
+            message = _docker_message(runs_on, f"runs '{inside.command}'", lacks, "that step fails", served)
+            yield value, "no-docker", "warning", message
+
+
+def _docker_message(runs_on: RunsOn, does: str, lacks: str, fails: str, served: Served) -> str:
+    with_docker = [entry for entry in served.in_service() if entry.docker == "sidecar"]
+    instead = f"labels with Docker: {served.list_of(with_docker)}" if with_docker else "no label has Docker"
+    return f"job '{runs_on.job}' {does}, and {lacks}: {fails}; {instead}"
+
+
+def _without_container(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+    """Jobs without a container on labels that refuse them."""
+    for text, value in _known(runs_on):
+        serving = served.serving(text)
+        if runs_on.containers.job is False and serving and all(entry.requires_container for entry in serving):
+            message = f"label '{text}' takes only jobs with a container, and job '{runs_on.job}' has none: it fails"
+            yield value, "container-required", "error", f"{message} before its first step; write container: IMAGE"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from gpufleet_tools.workflows import expressions
+from gpufleet_tools.workflows import containers, expressions
+from gpufleet_tools.workflows.containers import NO_CONTAINERS, Containers
 from gpufleet_tools.workflows.expressions import UNKNOWN, Context, NotAnExpression, OneOf, Value
 from gpufleet_tools.workflows.matrix import combinations
 
@@ -56,6 +57,8 @@ class RunsOn:
     """Its runner group: a text, or unknown."""
     node: yaml.Node
     """The value of `runs-on`."""
+    containers: Containers = NO_CONTAINERS
+    """What the job runs in containers."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ class _Reader:
                 yield Unresolved(name, "GitHub does not read '<<': write out what is merged", keys["<<"])
             return
         try:
-            yield from self._runs_on(name, node, keys.get("strategy"))
+            yield from self._runs_on(name, node, keys)
         except NotAnExpression as error:
             yield Unresolved(name, f"its expression is none: {error}", node)
 
@@ -220,24 +223,33 @@ class _Reader:
         found: dict[str, tuple[Value, ...]] = {}
         for name, part in _entries(node).items():
             with contextlib.suppress(NotAnExpression):
-                contexts = self._contexts(part, strategy)
+                contexts = self._contexts([part], strategy)
                 found[name] = tuple(value for context in contexts for value in self._values(part, context))
         return found
 
-    def _runs_on(self, job: str, node: yaml.Node, strategy: yaml.Node | None) -> Iterator[RunsOn]:
+    def _runs_on(self, job: str, node: yaml.Node, keys: Mapping[str, yaml.Node]) -> Iterator[RunsOn]:
         seen = set()
-        for context in self._contexts(node, strategy):
+        parts = [node, *(keys[name] for name in ("container", "services") if name in keys)]
+        for context in self._contexts(parts, keys.get("strategy")):
+            inside = self._containers(keys, context)
             for value in self._values(node, context):
-                found = _as_runs_on(job, value, node)
+                found = _as_runs_on(job, value, node, inside)
                 key = (repr(found), *(id(label.node) for label in found.labels))
                 if key not in seen:
                     seen.add(key)
                     yield found
 
-    def _contexts(self, node: yaml.Node, strategy: yaml.Node | None) -> Iterator[Context]:
-        """The contexts of the jobs that a matrix makes; one, where `runs-on` does not look at it."""
+    def _containers(self, keys: Mapping[str, yaml.Node], context: Context) -> Containers:
+        try:
+            return containers.of_job(keys, lambda node: self._values(node, context))
+        except NotAnExpression:
+            # actionlint reports it.
+            return Containers(job=None)
+
+    def _contexts(self, nodes: Iterable[yaml.Node], strategy: yaml.Node | None) -> Iterator[Context]:
+        """The contexts of the jobs that a matrix makes; one, where none of the nodes looks at it."""
         matrix = _entries(strategy).get("matrix")
-        if matrix is None or not _mentions(node, "matrix"):
+        if matrix is None or not any(_mentions(node, "matrix") for node in nodes):
             yield self._context
             return
         for value in self._matrix(matrix):
@@ -288,15 +300,15 @@ def _mentions(node: yaml.Node, word: str, levels: int = 2) -> bool:
     return levels > 0 and any(_mentions(item, word, levels - 1) for item in items)
 
 
-def _as_runs_on(job: str, value: Value, node: yaml.Node) -> RunsOn:
+def _as_runs_on(job: str, value: Value, node: yaml.Node, inside: Containers) -> RunsOn:
     content, group = value.content, None
     if isinstance(content, dict):
         group = _text(content["group"], node) if "group" in content else None
         if "labels" not in content:
-            return RunsOn(job, (), group, node)
+            return RunsOn(job, (), group, node, inside)
         value = content["labels"]
     labels = value.content if isinstance(value.content, list) else [value]
-    return RunsOn(job, tuple(_text(label, node) for label in labels), group, node)
+    return RunsOn(job, tuple(_text(label, node) for label in labels), group, node, inside)
 
 
 def _text(value: Value, node: yaml.Node) -> Value:
