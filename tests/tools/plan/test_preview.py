@@ -136,9 +136,9 @@ def test_the_tree_says_what_a_resource_waits_for_where_it_is_asked(mi300: Plan, 
     assert rest["Release linux-mi300-gpu-2"] == "chart gha-runner-scale-set 0.14.2"
     lines = preview.tree(mi300, settings, dependencies=True).splitlines()
     at = lines.index("│   └── Release linux-mi300-gpu-2 chart gha-runner-scale-set 0.14.2")
-    assert lines[at + 1] == "│           waits for Namespace pytorch-namespace, Release arc"
+    assert lines[at + 1] == "│           depends on Namespace pytorch-namespace, Release arc"
     at = lines.index("│   ├── Namespace arc-namespace")
-    assert "waits for" not in lines[at + 1]
+    assert "depends on" not in lines[at + 1]
 
 
 @pytest.mark.parametrize("name", stack.names(ROOT))
@@ -147,7 +147,7 @@ def test_the_tree_fits_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setattr(terminal, "width", lambda: 100)
     _, output, _ = run("preview", name, *["--dependencies"] * dependencies)
     assert max(map(len, output.splitlines())) <= 100
-    assert ("waits for" in output) is dependencies
+    assert ("depends on" in output) is dependencies
 
 
 def test_a_line_goes_on_beside_the_branches(settings: Settings) -> None:
@@ -165,13 +165,13 @@ def test_what_is_not_known_is_said_once(mi300: Plan, settings: Settings) -> None
 
 def test_the_tree_says_what_is_looked_up(mi300: Plan, settings: Settings) -> None:
     rest = {name: rest for name, _, rest in branches(tree_of(mi300, settings)[0])}
-    assert rest["Namespace pytorch-namespace"] == "(exists already: looked up, never changed)"
+    assert rest["Namespace pytorch-namespace"] == "(must exist already; read, never changed)"
 
 
 def test_children_of_a_remote_component_are_not_guessed() -> None:
     plan = built(lambda opts: Chart("chart", chart="x", opts=opts))
     (chart,) = (each for each in document(plan, NO_FINDINGS).resources if each.name == "chart")
-    assert chart.opaque == "its children are known once its provider makes them"
+    assert chart.opaque == "its children are known once its provider creates them"
 
 
 def test_names_are_not_taken_for_markup(settings: Settings) -> None:
@@ -181,7 +181,7 @@ def test_names_are_not_taken_for_markup(settings: Settings) -> None:
 
 def test_the_table_says_what_each_label_gives(mi300: Plan, settings: Settings) -> None:
     rows = [re.split(r"\s{2,}", line.strip()) for line in tree_of(mi300, settings)[1]]
-    assert rows[0] == ["runs-on", "project", "GPUs", "CPU", "memory", "idle", "at most", "Docker"]
+    assert rows[0] == ["runs-on", "project", "GPUs", "CPU", "memory", "min", "max", "Docker"]
     for label, runner in settings.runners.items():
         docker = "yes" if runner.docker else "no"
         sizes = [str(runner.min), str(runner.max)]
@@ -323,7 +323,7 @@ def test_charts_are_comments_with_their_values(mi300: Plan) -> None:
 
 
 def test_what_has_to_be_there_is_a_comment(mi300: Plan) -> None:
-    assert "Namespace pytorch exists already: looked up, never changed" in commented(preview.manifests(mi300))
+    assert "Namespace pytorch must exist already; read, never changed" in commented(preview.manifests(mi300))
 
 
 def test_a_chart_repository_is_named() -> None:
@@ -449,7 +449,7 @@ def test_what_is_there_is_not_written_over(run: Run, tmp_path: pathlib.Path, kin
     target = tmp_path if kind == "folder" else tmp_path / "mine"
     code, output, errors = run("preview", "mi300", "--out", str(target))
     assert (code, output) == (cli.INVALID, "")
-    assert errors == f"{target} is not an empty folder; name a new one\n"
+    assert errors == f"{target} is not an empty folder; choose a new one\n"
     assert files(tmp_path) == {"mine": "precious"}
 
 

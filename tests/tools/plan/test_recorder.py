@@ -41,7 +41,7 @@ def of_file(folder: pathlib.Path, program: str, **arguments: Any) -> Plan:
 
 
 def no_provider(token: str) -> str:
-    return f"{token}::x has no explicit provider: it would go to whatever the environment points at"
+    return f"{token}::x has no explicit provider: the environment would select its cluster or account"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The plan as a JSON document. Its schema is `preview.schema.json`, and people build on it."""
+"""The plan as a JSON document. Its schema, `preview.schema.json`, is a public interface."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ class ResourceDocument(_Part):
     parent: str | None
     """URN of the component it belongs to; null at the top."""
     kind: Kind
-    """`component` groups others, `lookup` exists already and is only read, `provider` leads to a cluster or cloud."""
+    """`component` groups resources, `lookup` is read but not managed, `provider` connects to a cluster or cloud."""
     provider: str | None
     """URN of its provider."""
     waits_for: list[str]
-    """URNs of what has to be there before it, and stays until it is gone."""
+    """URNs of its dependencies: created before it, deleted after it."""
     inputs: dict[str, Any]
-    """Inputs. A secret is `<secret>`, leaf by leaf; a value known only to a provider is `<unknown>`; a resource is its
+    """Inputs. Each leaf of a secret is `<secret>`; a value that only a provider knows is `<unknown>`; a resource is its
     URN."""
     options: dict[str, Any]
     """Resource options that differ from their defaults."""
     opaque: str | None
-    """What of it cannot be known before a provider runs; null when all is said."""
+    """Part of the resource that is unknown until a provider runs; null if the plan is complete."""
 
 
 class FindingDocument(_Part):
-    """Something to say about the stack."""
+    """A finding about the stack."""
 
     name: str
-    """Kind of finding; acknowledgements name it."""
+    """Kind of the finding; acknowledgements refer to it."""
     severity: Literal["error", "warning", "note"]
-    """How bad it is."""
+    """Severity of the finding."""
     file: str
     """Stack file."""
     line: int | None
-    """Line in it, counted from 1."""
+    """Line in the stack file, counted from 1."""
     path: str
-    """Setting that it arises from."""
+    """Setting that causes the finding."""
     message: str
-    """What is so, why it matters, what to do."""
+    """Fact, consequence and remedy."""
 
 
 class PlanDocument(_Part):
-    """What `pulumi up` would create for a stack of which nothing exists yet."""
+    """Plan of `pulumi up` for a stack that does not exist yet."""
 
     schema_version: Literal[1] = Field(default=1)
-    """Version of this form."""
+    """Version of the schema."""
     stack: str
     """Name of the stack."""
     resources: list[ResourceDocument]
@@ -75,7 +75,7 @@ class PlanDocument(_Part):
 
 
 def document(plan: Plan, report: Report) -> PlanDocument:
-    """The plan and its findings as a document."""
+    """Return the plan and its findings as a document."""
     return PlanDocument(
         stack=plan.stack,
         resources=[_resource(resource) for resource in plan.resources],

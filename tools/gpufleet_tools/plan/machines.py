@@ -1,4 +1,4 @@
-"""What a plan does on machines: commands in words, payloads without what only a run knows, and kubespray's files."""
+"""Commands on machines in a plan: their descriptions, their payloads and kubespray's files."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _CLUSTER, _TOOLKIT = "gpu-runners:index:KubesprayCluster", "gpu-runners:index:Nv
 _COMMANDS = frozenset({"command:local:Command", "command:remote:Command"})
 
 _DRIVER = re.compile(r"(?P<folder>\S+)/run (?P<step>\w+)")
-"""Call of what runs kubespray, which has a folder of its own for each cluster."""
+"""Call of the driver, which runs kubespray and has one folder for each cluster."""
 
 _STEPS = {
     "enroll": "deletion resets the cluster",
     "entrust": "writes the secrets: SSH key, secret variables",
     "kubeconfig": "reads the administrator's kubeconfig",
 }
-"""Effect of the driver's steps that need no payload to be described."""
+"""Descriptions of the driver's steps that do not depend on a payload."""
 
 
 def completed(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan with the payloads that kubespray gets. A value in them that only a run knows is `<unknown>`;
-    without this, it hides the whole payload."""
+    """Return the plan with kubespray's payloads, in which only values known at run time are `<unknown>`. In the recorded
+    plan, one such value makes the whole payload unknown."""
     clusters = {each.urn: each.name for each in plan.resources if each.type == _CLUSTER}
     if settings.cluster.name not in clusters.values():
         return plan
-    # Imported here: other stacks have no use for machines' modules.
+    # Imported here: stacks without machines do not need these modules.
     from gpufleet.bare_metal.kubespray.cluster import converge_input, kubeconfig_input
     from gpufleet_stacks.settings.args.machines import cluster_args
     from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
     from gpufleet_stacks.settings.rules.machines import STAND_IN_KEY
 
-    # No payload below holds the key.
+    # The payloads below do not contain the key.
     args = cluster_args(settings.cluster, STAND_IN_KEY) if isinstance(settings, BareMetalSettings) else None
     if args is None:
         return plan
@@ -49,15 +49,15 @@ def completed(plan: Plan, settings: Settings) -> Plan:
     }
 
     def payload(resource: Resource) -> Resource:
-        ours = clusters.get(resource.parent or "") == settings.cluster.name
-        given = payloads.get(_step(resource)[1]) if ours and resource.inputs.get("stdin") is UNKNOWN else None
-        return resource if given is None else replace(resource, inputs={**resource.inputs, "stdin": given})
+        is_step = clusters.get(resource.parent or "") == settings.cluster.name
+        stdin = payloads.get(_step(resource)[1]) if is_step and resource.inputs.get("stdin") is UNKNOWN else None
+        return resource if stdin is None else replace(resource, inputs={**resource.inputs, "stdin": stdin})
 
     return replace(plan, resources=tuple(map(payload, plan.resources)))
 
 
 def effect(resource: Resource) -> str | None:
-    """Return what a machine's command does, in words; None for other resources."""
+    """Return a description of a command on a machine; None for other resources."""
     if resource.type not in _COMMANDS:
         return None
     payload, (_, step) = _payload(resource), _step(resource)
@@ -68,7 +68,7 @@ def effect(resource: Resource) -> str | None:
             return f"{', '.join(payload['roles'])}; deletion removes it"
         if step == "converge" and payload:
             desired = payload["desired"]
-            return f"runs kubespray: {_counted(desired['nodes'])}, Kubernetes {desired['kubernetes']}"
+            return f"runs kubespray: {_machine_count(desired['nodes'])}, Kubernetes {desired['kubernetes']}"
         return _STEPS.get(step)
     if f"{_TOOLKIT}$" in resource.urn:
         version = re.search(r"^version=(\S+)$", str(resource.inputs.get("stdin")), re.MULTILINE)
@@ -77,20 +77,20 @@ def effect(resource: Resource) -> str | None:
 
 
 def files(plan: Plan) -> dict[str, str]:
-    """Return kubespray's inventory and group variables as YAML, by path: `CLUSTER/inventory/...`. Secret variables are
-    in other files, which are not part of it."""
-    return {f"{name}/{path}": text for name, _, found in _written(plan) for path, text in found.items()}
+    """Return kubespray's inventory and group variables as YAML, by path: `CLUSTER/inventory/...`. Files with secret
+    variables are omitted."""
+    return {f"{name}/{path}": text for name, _, found in _kubespray_files(plan) for path, text in found.items()}
 
 
 def summary(plan: Plan) -> Iterator[str]:
-    """Yield lines about the files: where kubespray runs, they are in the cluster's folder."""
-    for name, folder, found in _written(plan):
-        yield f"kubespray's files of {name}, in {folder} where kubespray runs (--format yaml shows them):"
+    """Yield lines that list kubespray's files and their folder on the machine that runs kubespray."""
+    for name, folder, found in _kubespray_files(plan):
+        yield f"kubespray files of {name} in {folder}, on the machine that runs kubespray (--format yaml shows them):"
         yield from (f"  {path}" for path in found)
 
 
-def _written(plan: Plan) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield each cluster's name, its folder and its files."""
+def _kubespray_files(plan: Plan) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield the name, the folder and the files of each cluster."""
     names = {each.urn: each.name for each in plan.resources if each.type == _CLUSTER}
     for resource in plan.resources:
         folder, step = _step(resource)
@@ -105,7 +105,7 @@ def _written(plan: Plan) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def _step(resource: Resource) -> tuple[str, str]:
-    """Return the driver's folder and the step that a command takes; for a node, its only step is its removal."""
+    """Return the driver's folder and the step of a command. The only step of a node is its removal."""
     if resource.type not in _COMMANDS:
         return "", ""
     call = resource.inputs.get("create") or resource.inputs.get("delete")
@@ -114,7 +114,7 @@ def _step(resource: Resource) -> tuple[str, str]:
 
 
 def _payload(resource: Resource) -> dict[str, Any]:
-    """Return the payload of one of kubespray's commands; an empty one where it is secret, unknown or a script."""
+    """Return the payload of a kubespray command; an empty one if it is secret, unknown or a script."""
     stdin = resource.inputs.get("stdin")
     if not isinstance(stdin, str):
         return {}
@@ -125,5 +125,5 @@ def _payload(resource: Resource) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _counted(nodes: dict[str, Any]) -> str:
+def _machine_count(nodes: dict[str, Any]) -> str:
     return f"{len(nodes)} machine{'s' * (len(nodes) != 1)}"

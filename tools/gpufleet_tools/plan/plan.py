@@ -1,4 +1,4 @@
-"""What a stack's program asks the engine for: a fleet on paper."""
+"""Plan of a stack: every resource that its program registers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 
 
 Kind = Literal["component", "resource", "lookup", "provider"]
-"""`component` groups others, `lookup` exists already and is only read, `provider` leads to a cluster or cloud."""
+"""`component` groups resources, `lookup` is read but not managed, `provider` connects to a cluster or cloud."""
 
 
 class Unknown:
-    """A value that only a provider could tell, once it runs."""
+    """A value that is unknown until its provider runs."""
 
     def __repr__(self) -> str:
         return "<unknown>"
@@ -27,7 +27,7 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True, repr=False)
 class Hidden:
-    """A secret value. It can be handed on, but not shown."""
+    """A secret value, which is never shown."""
 
     value: Any
 
@@ -40,7 +40,7 @@ class Resource:
     """One registration."""
 
     urn: str
-    """Its identity: stack, project, types from its parent's down, and name."""
+    """Identity: stack, project, types from the outermost parent down, name."""
     type: str
     """Type token."""
     name: str
@@ -48,19 +48,19 @@ class Resource:
     parent: str | None
     """URN of its parent; None for a child of the stack."""
     component: bool
-    """Whether it only groups others."""
+    """Whether it is a component."""
     read_id: str | None
-    """Id of an object that exists already and is only looked up; None for what the stack owns."""
+    """ID of an existing object that is only read; None for a resource that the stack manages."""
     provider: str | None
     """URN of its provider."""
     depends_on: tuple[str, ...]
-    """URNs of what has to be there before it, and has to stay until it is gone."""
+    """URNs of its dependencies: created before it, deleted after it."""
     inputs: Mapping[str, Any]
-    """Its inputs: plain data, with Hidden and UNKNOWN among the leaves."""
+    """Inputs: plain data, with Hidden and UNKNOWN among the leaves."""
     options: Mapping[str, Any]
     """Resource options that differ from their defaults."""
     outputs: Mapping[str, Any] | None
-    """What a component registered as its outputs; None when it never did."""
+    """Registered outputs of a component; None if it registered none."""
 
     @property
     def kind(self) -> Kind:
@@ -72,20 +72,20 @@ class Resource:
 
     @property
     def opaque(self) -> str | None:
-        """What of it cannot be known before a provider runs; None when all is said."""
+        """Part of the resource that is unknown until a provider runs; None if the plan is complete."""
         if self.type == RELEASE:
             return "the chart's objects are known once Helm renders them"
         if self.component and not self.type.startswith("gpu-runners:"):
-            return "its children are known once its provider makes them"
+            return "its children are known once its provider creates them"
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A Helm release: opaque until Helm runs, except for what it is told."""
+    """A Helm release. Its objects are unknown until Helm renders the chart."""
 
     resource: Resource
-    """Its registration."""
+    """Registration of the release."""
     name: str
     """Release name."""
     namespace: str
@@ -95,18 +95,18 @@ class Release:
     version: str
     """Chart version."""
     repository: str | None
-    """Chart repository that a bare chart name is looked up in; None for an OCI reference or a file."""
+    """Repository of a chart that is referred to by name; None for an OCI reference or a file."""
     values: Mapping[str, Any]
     """Chart values."""
 
     @property
     def chart_name(self) -> str:
-        """The chart's own name, wherever it is taken from."""
+        """Name of the chart without its location and version."""
         return self.chart.split("/")[-1].removesuffix(".tgz").removesuffix(f"-{self.version}")
 
     @property
     def is_scale_set(self) -> bool:
-        """Whether its chart is that of a runner scale set."""
+        """Whether the chart is that of a runner scale set."""
         return self.chart_name == "gha-runner-scale-set"
 
 
@@ -117,20 +117,20 @@ class Plan:
     stack: str
     """Name of the stack."""
     resources: tuple[Resource, ...]
-    """Registrations, the stack itself left out."""
+    """Registrations, except the stack itself."""
     exports: Mapping[str, Any]
     """The stack's outputs."""
 
     def owned(self) -> Iterator[Resource]:
-        """What the stack creates: without what it only looks up."""
+        """Return the resources that the stack manages, without lookups."""
         return (resource for resource in self.resources if resource.read_id is None)
 
     def objects(self) -> list[dict[str, Any]]:
-        """The Kubernetes objects that the stack applies itself, as manifests, secrets hidden."""
+        """Return the manifests of the Kubernetes objects that the stack applies itself, with hidden secrets."""
         return [dict(resource.inputs) for resource in self.owned() if is_object(resource)]
 
     def expected_objects(self) -> list[dict[str, Any]]:
-        """Kubernetes objects that have to be there already, by kind and name."""
+        """Return references to the Kubernetes objects that must exist already."""
         return [
             _reference(resource.type, resource.read_id)
             for resource in self.resources
@@ -138,7 +138,7 @@ class Plan:
         ]
 
     def releases(self) -> list[Release]:
-        """The Helm releases."""
+        """Return the Helm releases."""
         return [
             Release(
                 resource=resource,
@@ -155,7 +155,7 @@ class Plan:
 
 
 def is_object(resource: Resource) -> bool:
-    """Whether the registration is a single Kubernetes object, and no release, chart or provider."""
+    """Return whether the registration is a single Kubernetes object: no release, chart or provider."""
     return resource.type.startswith("kubernetes:") and "kind" in resource.inputs
 
 
@@ -168,8 +168,8 @@ def _reference(type_token: str, object_id: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """The value as it may be shown: plain data, a secret as `<secret>`, leaf by leaf. What looks like a secret is shown
-    as one, even if Pulumi does not know it as a secret."""
+    """Return the value as plain data in which every leaf of a secret is `<secret>`. Values that look like secrets are
+    redacted too, even if Pulumi does not treat them as secrets."""
     if isinstance(value, Hidden | Unknown):
         return repr(value)
     if isinstance(value, Mapping):
@@ -181,7 +181,7 @@ def shown(value: Any) -> Any:
 
 
 def revealed(value: Any) -> Any:
-    """The value with its secrets, to be handed on and never shown."""
+    """Return the value with its secrets in plain text. Never print it."""
     if isinstance(value, Hidden):
         return revealed(value.value)
     if isinstance(value, Mapping):

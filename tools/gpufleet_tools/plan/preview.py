@@ -1,4 +1,4 @@
-"""The plan for people: a tree of what would exist, Kubernetes manifests, or files."""
+"""Human-readable forms of a plan: a tree of resources, Kubernetes manifests, or files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def tree(plan: Plan, settings: Settings, *, dependencies: bool = False, columns: int = UNBOUNDED) -> str:
-    """Return a tree of every resource, then what it gives the people who use the runners. With `dependencies`, each
-    resource has a line for those that have to be there first.
+    """Return a tree of all resources, then a table of the runners. `dependencies` adds a line with the dependencies of
+    each resource.
 
-    Plain text, made here: importing a library for it takes a tenth of a second, a fifth of what the whole command may.
+    The tree is formatted here: importing a library for it takes a tenth of a second, a fifth of the command's limit.
     """
     children: dict[str | None, list[Resource]] = defaultdict(list)
     for resource in plan.resources:
@@ -37,17 +37,17 @@ def tree(plan: Plan, settings: Settings, *, dependencies: bool = False, columns:
 def _branches(
     urn: str | None, children: Mapping[str | None, list[Resource]], names: Mapping[str, str], columns: int
 ) -> Iterator[str]:
-    """Yield the lines of the resources below one. `names` holds those of dependencies; without any, none is shown."""
+    """Yield the lines of the resources below one. `names` has the names of dependencies; if empty, none are shown."""
     below = children.get(urn, [])
     for number, resource in enumerate(below, start=1):
         last = number == len(below)
         guide = "    " if last else "│   "
-        # What goes on below a resource is beside the branch to its children.
+        # Continuation lines of a resource are beside the branch to its children.
         beside = f"{guide}{'│   ' if children.get(resource.urn) else '    '}"
         yield from folded_line(f"{'└── ' if last else '├── '}{_line(resource)}", columns, beside)
         if names and resource.depends_on:
             first = _some(sorted(names.get(urn, urn) for urn in resource.depends_on))
-            yield from folded_line(f"{beside}waits for {first}", columns, f"{beside}  ")
+            yield from folded_line(f"{beside}depends on {first}", columns, f"{beside}  ")
         for line in _branches(resource.urn, children, names, columns - len(guide)):
             yield f"{guide}{line}"
 
@@ -55,7 +55,7 @@ def _branches(
 def _line(resource: Resource) -> str:
     text = f"{_kind(resource)} {resource.name}"
     if resource.kind == "lookup":
-        text += " (exists already: looked up, never changed)"
+        text += " (must exist already; read, never changed)"
     if resource.type == RELEASE:
         chart = resource.inputs["chart"].split("/")[-1]
         text += f" chart {chart} {resource.inputs['version']}"
@@ -64,7 +64,7 @@ def _line(resource: Resource) -> str:
 
 
 _MOST = 5
-"""Names that a line has room for; a controller waits for dozens. The JSON document has them all."""
+"""Maximum number of names in a line; a controller depends on dozens. The JSON document has all."""
 
 
 def _some(names: Sequence[str]) -> str:
@@ -73,14 +73,14 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _kind(resource: Resource) -> str:
-    """The last part of the type token, as people say it."""
+    """Return the last part of the type token."""
     kind = resource.type.split(":")[-1]
     return f"{kind} provider" if resource.kind == "provider" else kind
 
 
 def runners(settings: Settings) -> list[tuple[str, ...]]:
-    """What each label gives a job: a row of names, then one for each label."""
-    rows: list[tuple[str, ...]] = [("runs-on", "project", "GPUs", "CPU", "memory", "idle", "at most", "Docker")]
+    """Return the table of runners: a row of headings, then one for each label."""
+    rows: list[tuple[str, ...]] = [("runs-on", "project", "GPUs", "CPU", "memory", "min", "max", "Docker")]
     for label, runner in sorted(settings.runners.items()):
         docker = "yes" if runner.docker else "no"
         sizes = (str(runner.gpus), runner.cpu, runner.memory, str(runner.min), str(runner.max))
@@ -89,26 +89,26 @@ def runners(settings: Settings) -> list[tuple[str, ...]]:
 
 
 _WORDS = ("runs-on", "project")
-"""Columns of words, which start at the left; numbers end at the right."""
+"""Left-aligned columns."""
 
 
 def manifests(plan: Plan) -> str:
-    """Kubernetes manifests of everything that the stack applies itself; then, as comments, what has to be there already
-    and every chart's values, and kubespray's files."""
+    """Return the manifests of all Kubernetes objects that the stack applies itself; then, as comments, the objects that
+    must exist already, the values of every chart and kubespray's files."""
     documents = [dumped(_readable(object_)) for object_ in _in_order(plan.objects())]
     comments = [_expected(object_) for object_ in plan.expected_objects()]
     comments += [_chart(release) for release in plan.releases()]
-    comments += [f"{path}, written where kubespray runs:\n{text}" for path, text in machines.files(plan).items()]
+    comments += [f"{path}, on the machine that runs kubespray:\n{text}" for path, text in machines.files(plan).items()]
     return "\n".join(["---\n".join(documents), *map(_commented, comments)])
 
 
 def write(plan: Plan, document: PlanDocument, folder: pathlib.Path) -> list[pathlib.Path]:
     """Write every manifest, every chart's values, kubespray's files and the document below the folder.
 
-    Raises FileExistsError when the folder has something in it.
+    Raises FileExistsError if the folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is not an empty folder; name a new one")
+        raise FileExistsError(f"{folder} is not an empty folder; choose a new one")
     files = {f"objects/{_file_name(object_)}.yaml": dumped(_readable(object_)) for object_ in plan.objects()}
     for release in plan.releases():
         files[f"charts/{release.namespace}.{release.name}.values.yaml"] = dumped(shown(release.values))
@@ -122,12 +122,12 @@ def write(plan: Plan, document: PlanDocument, folder: pathlib.Path) -> list[path
 
 
 def _in_order(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Namespaces first, so that the whole can be applied from top to bottom."""
+    """Return the objects with namespaces first, so that `kubectl apply` can process them in order."""
     return sorted(objects, key=lambda object_: object_["kind"] != "Namespace")
 
 
 def _readable(object_: dict[str, Any]) -> Any:
-    """The object as a manifest that a server accepts: a hidden value is no base64, so it stands under `stringData`."""
+    """Return the object as a manifest that a server accepts. A hidden value is not base64, so it is in `stringData`."""
     data = object_.get("data")
     if object_["kind"] != "Secret" or not isinstance(data, Mapping):
         return shown(object_)
@@ -140,7 +140,7 @@ def _readable(object_: dict[str, Any]) -> Any:
 def _expected(object_: dict[str, Any]) -> str:
     metadata = object_["metadata"]
     name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-    return f"{object_['kind']} {name} exists already: looked up, never changed"
+    return f"{object_['kind']} {name} must exist already; read, never changed"
 
 
 def _chart(release: Release) -> str:

@@ -1,6 +1,6 @@
-"""Runs a stack's program, unmodified, against a monitor that records what it registers.
+"""Recorder: runs a stack's unmodified program against a resource monitor that records its registrations.
 
-The monitor stands in for Pulumi's engine: no state, no providers, no network.
+The monitor takes the place of Pulumi's engine. It has no state, no providers and no network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulumi.runtime.stack import run_in_stack
 
 from gpufleet_tools.plan.plan import UNKNOWN, Hidden, Plan, Resource
 
-# How Pulumi's protocol writes what plain data cannot hold (sdk/proto and sdk/go/common/resource in pulumi/pulumi).
+# Signatures of special values in Pulumi's protocol (sdk/proto and sdk/go/common/resource in pulumi/pulumi).
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"
 _REFERENCE = "5cf8f73096256a8f31e491e813e4eb8e"
@@ -39,7 +39,7 @@ _GET_RESOURCE = "pulumi:pulumi:getResource"
 
 
 class RecordingError(Exception):
-    """The program does what no stack of this project may do, or what only the engine could answer."""
+    """The program does something that stacks must not do, or that only the engine can answer."""
 
 
 def record(
@@ -50,23 +50,25 @@ def record(
     secrets: Mapping[str, str],
     unknown_outputs: bool = True,
 ) -> Plan:
-    """The plan of the program of the Pulumi project in `root`.
+    """Return the plan of the program of the Pulumi project in `root`.
 
-    `values` are the stack's configuration values by whole key, `secrets` those that the engine would decrypt.
+    `values` are the stack's configuration values by full key, `secrets` those that the engine would decrypt.
 
-    Raises RecordingError for a project without a name or a program, and what `record_program` raises.
+    Raises RecordingError for a project without a name or a program, and the exceptions of `record_program`.
     """
     root = root.resolve()
     project = _project(root / "Pulumi.yaml")
     main = root / project.get("main", "")
     if not (main.is_file() or (main / "__main__.py").is_file()):
-        raise RecordingError(f"Pulumi.yaml: main: there is no program {main if main != root else main / '__main__.py'}")
+        raise RecordingError(
+            f"Pulumi.yaml: main: the program {main if main != root else main / '__main__.py'} does not exist"
+        )
 
     def program() -> None:
-        # A folder, as the language host has it where the project names no file: its modules are found before others.
+        # If `main` is a folder, it precedes others in the module search path, as in the language host.
         runpy.run_path(str(main), run_name="__main__")
 
-    # The engine runs a program in its own folder, and in a process of its own.
+    # The engine runs a program in its folder, and in a separate process.
     with contextlib.chdir(main if main.is_dir() else main.parent), _own_modules(root):
         return record_program(
             program,
@@ -80,13 +82,13 @@ def record(
 
 
 _KEPT = ("gpufleet", "gpufleet_stacks", "gpufleet_tools")
-"""Packages of this repository, which register nothing when they are imported."""
+"""Packages of this repository; importing them registers no resources."""
 
 
 @contextlib.contextmanager
 def _own_modules(root: pathlib.Path) -> Iterator[None]:
-    """Forget the modules of a project that its program has imported, so that the next run imports them anew: a module
-    may register resources, and another revision has another module of that name."""
+    """Remove the project's modules from `sys.modules` afterwards, so that the next run imports them again: importing a
+    module may register resources, and another revision may have a different module of the same name."""
     before = {*sys.modules}
     try:
         yield
@@ -97,7 +99,7 @@ def _own_modules(root: pathlib.Path) -> Iterator[None]:
 
 
 def _is_of_project(module: Any, root: pathlib.Path) -> bool:
-    """Whether a module's file is the project's own, and not of an environment within its folder."""
+    """Return whether a module belongs to the project, and not to a virtual environment in its folder."""
     places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
     path = next((pathlib.Path(place) for place in places if place), None)
     return path is not None and path.is_relative_to(root) and not path.is_relative_to(sys.prefix)
@@ -109,7 +111,7 @@ def _project(file: pathlib.Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise RecordingError(f"Pulumi.yaml is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(project, dict) or not isinstance(project.get("name"), str):
-        raise RecordingError("Pulumi.yaml: name: is missing; it is no Pulumi project without")
+        raise RecordingError("Pulumi.yaml: name: is missing; a Pulumi project requires it")
     return project
 
 
@@ -123,46 +125,46 @@ def record_program(
     secrets: Mapping[str, str] | None = None,
     unknown_outputs: bool = True,
 ) -> Plan:
-    """The plan of a program that is a function.
+    """Return the plan of a program that is a function.
 
-    With `unknown_outputs` it is the preview of a new stack: a resource's inputs are its outputs, and IDs and everything
-    else are unknown; so are all outputs of a provider that is not configured yet. Without, everything has an ID, and
-    every provider is configured. A component that a provider makes never has outputs.
+    With `unknown_outputs`, the plan is the preview of a new stack: the outputs of a resource are its inputs, and its ID
+    and all other outputs are unknown. All outputs are unknown if the resource's provider has unknown inputs. Without
+    `unknown_outputs`, every resource has an ID, and every provider is configured. A remote component never has outputs.
 
     Raises RecordingError for a resource without an explicit provider, two resources with one URN, a transform, or a
-    call of a provider's function; and whatever the program itself raises, pulumi.RunError among it.
+    call of a provider's function; and any exception of the program, including pulumi.RunError.
     """
     monitor = _Monitor(project, stack, root, unknown_outputs)
     config = {key: _text(value) for key, value in (values or {}).items()} | dict(secrets or {})
 
     async def recording() -> None:
-        # The first failure is raised; asyncio would print each of those that follow from it.
+        # The first exception is raised; asyncio would also print those that follow from it.
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: None)
-        # The SDK sends each request from a thread: from one only, so that they come one at a time.
+        # The SDK sends each request from a thread of the pool. One thread serializes them.
         loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(max_workers=1))
         settings.reset_options()
         pulumi.runtime.set_all_config(config, secret_keys=list(secrets or {}))
         settings.configure(monitor.settings())
         await run_in_stack(program)
 
-    # The SDK keeps settings and configuration in context variables, so that they end with the loop's context.
-    with _surroundings():
+    # The SDK keeps settings and configuration in context variables, which end with the loop's context.
+    with _process_state():
         asyncio.run(recording())
     return monitor.plan()
 
 
 def _no_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
-    """Return a stack with one empty frame; the SDK reports no position for it."""
+    """Return a stack with one empty frame, for which the SDK reports no source position."""
     return traceback.StackSummary.from_list([("", 0, "", "")])
 
 
 @contextlib.contextmanager
-def _surroundings() -> Iterator[None]:
-    """What a program sees of its process, and what it changes there, taken back afterwards."""
+def _process_state() -> Iterator[None]:
+    """Prepare the process for a program, and restore its state afterwards."""
     path, name = list(sys.path), "PULUMI_ERROR_OUTPUT_STRING"
     before = os.environ.get(name)
-    # An Output that ends up in a name, by way of an f-string, is an error here and never a name.
+    # Formatting an Output into a string, such as a name, raises an error.
     os.environ[name] = "true"
     # The SDK extracts the stack for each resource, and the recorder drops it. That takes 52 of the 164 ms CPU time of a
     # plan of mi300 (medians of 10 alternating plans), 0.05 of the 1.5 import times that a preview may take.
@@ -177,12 +179,12 @@ def _surroundings() -> Iterator[None]:
 
 
 def _text(value: Any) -> str:
-    """A configuration value as the engine hands it to a program: text as it is, everything else as JSON."""
+    """Return a configuration value as the engine passes it to a program: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 class _Monitor(mocks.MockMonitor):
-    """Keeps whole requests; the SDK's own mock monitor hands on only type, name and inputs."""
+    """Resource monitor that keeps whole requests; the SDK's mock monitor passes on only type, name and inputs."""
 
     def __init__(self, project: str, stack: str, root: pathlib.Path | None, unknown_outputs: bool) -> None:
         super().__init__(_NoMocks())
@@ -191,11 +193,11 @@ class _Monitor(mocks.MockMonitor):
         self._requests: dict[str, Any] = {}
         self._outputs: dict[str, Mapping[str, Any]] = {}
         self._configured: set[str] = set()
-        self._answers: dict[str, Any] = {}
+        self._responses: dict[str, Any] = {}
         self._stack_urn = ""
 
     def settings(self) -> mocks.MockSettings:
-        """The SDK's settings under which a program talks to this monitor."""
+        """Return the SDK's settings that connect a program to this monitor."""
         features = self.GetDeploymentInfo(empty_pb2.Empty()).supportedFeatures
         return mocks.MockSettings(  # type: ignore[no-untyped-call]
             monitor=self,
@@ -211,26 +213,27 @@ class _Monitor(mocks.MockMonitor):
 
     def GetDeploymentInfo(self, request: Any) -> Any:  # noqa: N802  (the service's own name)
         info = super().GetDeploymentInfo(request)  # type: ignore[no-untyped-call]
-        # As the engine: inputs of a component that a provider makes are sent with their dependencies.
+        # As in the engine, inputs of a remote component are sent with their dependencies.
         info.supportedFeatures.append(resource_pb2.RESOURCE_MONITOR_FEATURE_OUTPUT_VALUES)
         return info
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802
         urn = self._keep(request)
         known = not self._unknown_outputs and not request.remote and request.type != _STACK
-        self._answers[urn] = resource_pb2.RegisterResourceResponse(
+        self._responses[urn] = resource_pb2.RegisterResourceResponse(
             urn=urn,
             id=f"{request.name}-id" if known and request.custom else "",
             object=request.object if known or self._echoes(urn, request) else struct_pb2.Struct(),
-            # What a provider makes of a component only that provider can say. The SDK takes the outputs of a resource
-            # as unknown, and goes on, where the engine says that it failed.
+            # Only the provider knows the outputs of a remote component. For the result FAIL, the SDK treats all outputs
+            # as unknown and continues.
             result=resource_pb2.Result.FAIL if request.remote else resource_pb2.Result.SUCCESS,
         )
-        return self._answers[urn]
+        return self._responses[urn]
 
     def _echoes(self, urn: str, request: Any) -> bool:
-        """Whether a preview knows the inputs of a resource as its outputs: `Create` of provider_plugin.go, in
-        sdk/go/common/resource/plugin of pulumi/pulumi at v3.272.0. A provider with unknown inputs is not asked."""
+        """Return whether a preview returns the inputs of a resource as its outputs (`Create` of provider_plugin.go, in
+        sdk/go/common/resource/plugin of pulumi/pulumi at v3.272.0). The engine does not call a provider with unknown
+        inputs."""
         if not request.type.startswith(_PROVIDER):
             return request.custom and request.provider.rpartition("::")[0] in self._configured
         if _UNKNOWN_TEXT.encode() not in request.object.SerializeToString():
@@ -250,10 +253,10 @@ class _Monitor(mocks.MockMonitor):
 
     def Invoke(self, request: Any) -> Any:  # noqa: N802
         if request.tok == _GET_RESOURCE:
-            # The one function of the engine's own: the SDK follows a resource that is among outputs.
-            answer = self._answers[request.args["urn"]]
+            # The engine's only built-in function; the SDK calls it for a resource among outputs.
+            response = self._responses[request.args["urn"]]
             found = struct_pb2.Struct()
-            found.update({"urn": answer.urn, "id": answer.id or _UNKNOWN_TEXT, "state": answer.object})
+            found.update({"urn": response.urn, "id": response.id or _UNKNOWN_TEXT, "state": response.object})
             return provider_pb2.InvokeResponse(**{"return": found})
         raise RecordingError(f"the program calls {request.tok}, which only a provider can answer")
 
@@ -261,7 +264,7 @@ class _Monitor(mocks.MockMonitor):
         raise RecordingError(f"the program calls {request.tok}, which only a provider can answer")
 
     def ExistsResource(self, request: Any) -> NoReturn:  # noqa: N802
-        raise RecordingError(f"the program asks whether {request.type} {request.id} exists, which only a cloud can say")
+        raise RecordingError(f"the program checks whether {request.type} {request.id} exists, which only a cloud knows")
 
     def RegisterStackTransform(self, request: Any) -> NoReturn:  # noqa: N802
         raise RecordingError("the program registers a transform, which only the engine runs: the plan would be wrong")
@@ -271,7 +274,7 @@ class _Monitor(mocks.MockMonitor):
         if getattr(request, "transforms", None):
             raise RecordingError(f"{urn} has a transform, which only the engine runs: the plan would be wrong")
         if _lacks_provider(request):
-            raise RecordingError(f"{urn} has no explicit provider: it would go to whatever the environment points at")
+            raise RecordingError(f"{urn} has no explicit provider: the environment would select its cluster or account")
         if urn in self._requests:
             raise RecordingError(f"two resources have the URN {urn}")
         self._requests[urn] = request
@@ -280,14 +283,14 @@ class _Monitor(mocks.MockMonitor):
         return urn
 
     def make_urn(self, parent: str, type_: str, name: str) -> str:
-        """The URN as the engine makes it: with the types of all ancestors, where the SDK's mock keeps one."""
+        """Return the URN as the engine does, with the types of all ancestors; the SDK's mock has only the parent's."""
         types = type_
         if parent and parent.split("::")[2] != _STACK:
             types = f"{parent.split('::')[2]}${type_}"
         return f"urn:pulumi:{self._stack}::{self._project}::{types}::{name}"
 
     def plan(self) -> Plan:
-        """What has been registered."""
+        """Return the plan of all registrations."""
         resources = [
             _resource(urn, request, self._stack_urn, self._outputs.get(urn))
             for urn, request in self._requests.items()
@@ -301,7 +304,7 @@ class _Monitor(mocks.MockMonitor):
 
 
 class _NoMocks(mocks.Mocks):
-    """The SDK's mock monitor wants mocks; whatever would ask them is answered or refused before it gets there."""
+    """Mocks that the SDK's mock monitor requires; _Monitor handles every request before they are called."""
 
     def call(self, args: mocks.MockCallArgs) -> NoReturn:
         raise NotImplementedError
@@ -311,7 +314,7 @@ class _NoMocks(mocks.Mocks):
 
 
 def _lacks_provider(request: Any) -> bool:
-    """Whether the engine would choose the provider: of an object, or of a component that a provider makes."""
+    """Return whether the engine would choose the provider of a resource or of a remote component."""
     if request.type.startswith("pulumi:") or request.provider:
         return False
     if isinstance(request, resource_pb2.ReadResourceRequest) or request.custom:
@@ -350,13 +353,13 @@ def _options(request: Any) -> dict[str, Any]:
     for field in ("additionalSecretOutputs", "ignoreChanges", "replaceOnChanges"):
         if getattr(request, field):
             options[field] = sorted(getattr(request, field))
-    # Aliases with a type alone are the SDK's own, for objects whose API version has changed.
+    # Aliases with only a type come from the SDK, for objects whose API version has changed.
     aliases = [alias.urn or alias.spec.name for alias in request.aliases if alias.urn or alias.spec.name]
     if aliases:
         options["aliases"] = aliases
-    timeouts = request.customTimeouts
-    given = {name: getattr(timeouts, name) for name in ("create", "update", "delete") if getattr(timeouts, name)}
-    return options | ({"customTimeouts": given} if given else {})
+    fields = ("create", "update", "delete")
+    timeouts = {name: getattr(request.customTimeouts, name) for name in fields if getattr(request.customTimeouts, name)}
+    return options | ({"customTimeouts": timeouts} if timeouts else {})
 
 
 def _decoded_map(struct: struct_pb2.Struct) -> dict[str, Any]:
@@ -364,8 +367,8 @@ def _decoded_map(struct: struct_pb2.Struct) -> dict[str, Any]:
 
 
 def _decoded(value: struct_pb2.Value) -> Any:
-    """A value of a request as plain data: whole numbers as integers, resources as their URNs, secrets and unknown
-    values among the leaves."""
+    """Return a value of a request as plain data: whole numbers as integers, resources as their URNs, with Hidden and
+    UNKNOWN among the leaves."""
     match value.WhichOneof("kind"):
         case "string_value":
             return UNKNOWN if value.string_value == _UNKNOWN_TEXT else value.string_value
@@ -385,7 +388,7 @@ def _decoded(value: struct_pb2.Value) -> Any:
 
 
 def _special(signature: str, fields: Mapping[str, struct_pb2.Value]) -> Any:
-    """A value that the protocol writes as a struct with a signature."""
+    """Return the content of a struct with a signature."""
     if signature == _SECRET:
         return _hidden(_decoded(fields["value"]))
     if signature == _OUTPUT:
@@ -394,11 +397,11 @@ def _special(signature: str, fields: Mapping[str, struct_pb2.Value]) -> Any:
         return _hidden(content) if "secret" in fields and fields["secret"].bool_value else content
     if signature == _REFERENCE:
         return fields["urn"].string_value
-    raise RecordingError(f"a value has the signature {signature}, which is none of Pulumi 3.272.0's that are read here")
+    raise RecordingError(f"a value has the signature {signature}, which the recorder does not support")
 
 
 def _hidden(value: Any) -> Any:
-    """A secret, pushed down to its leaves: one secret must not hide a whole map."""
+    """Hide every leaf of a secret instead of the whole map or list."""
     if isinstance(value, dict):
         return {key: _hidden(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A stack of the Pulumi project in a folder: its file, its settings and its plan."""
+"""A stack of a Pulumi project: its file, its settings and its plan."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gpufleet_tools.plan.plan import Plan
 from gpufleet_tools.plan.recorder import record
 
 STAND_IN = "stand-in-for-a-secret"
-"""What every secret of a stack is, as long as nobody has decrypted it."""
+"""Value of every secret in an offline plan."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack whose settings are sound."""
+    """A stack with valid settings."""
 
     root: pathlib.Path
     """Folder of the Pulumi project."""
     file: StackFile
     """The stack file."""
     settings: Settings
-    """What it says."""
+    """Settings in the stack file."""
 
     @property
     def name(self) -> str:
         return self.file.stack
 
     def plan(self, *, unknown_outputs: bool = True) -> Plan:
-        """What the stack's program registers, with stand-ins for its secrets."""
+        """Return the plan of the stack's program, with stand-ins for its secrets."""
         values = {f"{NAMESPACE}:{key}": value for key, value in self.file.values.items()}
         keys = {f"{NAMESPACE}:{key}" for key in self.settings.secret_keys()} | self.file.foreign_secrets
         secrets = dict.fromkeys(sorted(keys), STAND_IN)
@@ -46,11 +46,11 @@ class Stack:
 
 
 def read(root: pathlib.Path, name: str) -> Stack:
-    """The stack of that name. Raises gpufleet_stacks.settings.problems.InvalidSettings."""
+    """Return the stack of that name. Raises gpufleet_stacks.settings.problems.InvalidSettings."""
     settings, file = load.from_file(root / f"Pulumi.{name}.yaml")
     return Stack(root, file, settings)
 
 
 def names(root: pathlib.Path) -> list[str]:
-    """Names of the stacks whose files lie in the folder, sorted."""
+    """Return the sorted names of the stacks whose files are in the folder."""
     return [stack_name(path) for path in stack_files(root)]
