@@ -67,3 +67,12 @@ class Chart:
             **further,
         )
         return Release(name, args, opts=opts)
+
+
+def laid_over(values: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Return chart values merged with additional ones as Helm does: maps by key, everything else as a whole."""
+    merged = dict(values)
+    for key, value in further.items():
+        below = merged.get(key)
+        merged[key] = laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -12,6 +12,8 @@ import pulumi
 from pulumi_aws import cloudwatch, ec2, eks, iam, kms, vpc
 
 from gpufleet.aws import (
+    AccessPolicy,
+    ClusterAccess,
     EksCluster,
     EksClusterArgs,
     EksNetwork,
@@ -65,6 +67,8 @@ def cluster_of_components(**changed: Any) -> None:
             network=made.reference,
             addons=ADDONS | changed.get("addons", {}),
             admins=changed.get("admins", {}),
+            access=changed.get("access", {}),
+            addon_configuration=changed.get("addon_configuration", {}),
         ),
         opts,
     )
@@ -77,6 +81,14 @@ EVERYTHING: dict[str, Any] = {
     "interface_endpoints": ["ecr.api", "ecr.dkr", "sts"],
     "addons": {"aws-ebs-csi-driver": "v1.48.0-eksbuild.1"},
     "admins": {"operations": f"arn:aws:iam::{ACCOUNT}:role/operations"},
+    "access": {
+        "ml": ClusterAccess(
+            principal=f"arn:aws:iam::{ACCOUNT}:role/ml",
+            policies=[AccessPolicy(policy="AmazonEKSEditPolicy", namespaces=["ml-*"])],
+            groups=["ml"],
+        )
+    },
+    "addon_configuration": {"vpc-cni": {"enableNetworkPolicy": "true"}},
 }
 """What a cluster of components has by choice."""
 

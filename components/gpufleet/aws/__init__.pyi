@@ -1,5 +1,7 @@
 """EKS clusters, their networks, Karpenter and its node pools."""
 
+from .eks.access import AccessPolicy as AccessPolicy
+from .eks.access import ClusterAccess as ClusterAccess
 from .eks.cluster import EksCluster as EksCluster
 from .eks.cluster_args import ApiEndpoint as ApiEndpoint
 from .eks.cluster_args import ClusterCredentials as ClusterCredentials

@@ -101,6 +101,16 @@ def smoke(image: str) -> Change:
     return together(cluster(smokeWorkload={"pool": "gpu", "image": image}), runner(max=2))
 
 
+def team(*policies: dict[str, Any]) -> Change:
+    """A team with access to the cluster."""
+    return cluster(access={"ml": {"principal": "arn:aws:iam::111122223333:role/ml", "policies": [*policies]}})
+
+
+def prefixes(sections: dict[str, Any]) -> None:
+    """Nodes with more addresses."""
+    cluster(addonConfiguration={"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "true"}}})(sections)
+
+
 PINNED = "nvidia/cuda:13.0.0-base-ubuntu24.04"
 GPU = "cluster.nodePools.gpu"
 
@@ -186,6 +196,24 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "warning",
         "cluster.endpoint.publicAccessFrom[1]",
     ),
+    "a team that reads Secrets everywhere": (
+        team({"policy": "AmazonEKSEditPolicy"}),
+        "reads-credentials",
+        "warning",
+        "cluster.access.ml.policies[0]",
+    ),
+    "a team that reads a project's Secrets": (
+        team({"policy": "AmazonEKSViewPolicy"}, {"policy": "AmazonEKSAdminViewPolicy", "namespaces": ["web", "m*"]}),
+        "reads-credentials",
+        "warning",
+        "cluster.access.ml.policies[1]",
+    ),
+    "prefixes that give no more pods": (
+        prefixes,
+        "useless-prefixes",
+        "note",
+        f"{GPU}.kubelet",
+    ),
     "a cluster that is deleted without a word": (
         cluster(deletionProtection=False),
         "unprotected-cluster",
@@ -266,6 +294,9 @@ QUIET: dict[str, Change] = {
         pool(limits={"gpus": 4, "memory": "200Gi"}, overcommit="allowed"), runner(memory="50Gi")
     ),
     "runners with more GPUs than there may be, as declared": together(pool(overcommit="allowed"), runner(max=5)),
+    "a team that reads all but Secrets": team({"policy": "AmazonEKSViewPolicy"}),
+    "a team that reads Secrets of its own": team({"policy": "AmazonEKSEditPolicy", "namespaces": ["web-*"]}),
+    "prefixes for more pods": together(prefixes, pool(kubelet={"maxPods": 110})),
     "an API server for a provider's network": cluster(endpoint={"publicAccessFrom": ["10.0.0.0/8"]}),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from fnmatch import fnmatchcase
 
 from gpufleet.aws.ec2.instance_types import instance_types, zones_of
+from gpufleet.aws.eks.access import READS_NO_SECRETS
 from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
 from gpufleet.aws.karpenter.node_disk import (
     FAST_IMAGE_PULL_CPUS,
@@ -288,6 +290,44 @@ def open_endpoint(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def readers_of_credentials(settings: EksSettings) -> Iterator[Finding]:
+    """Teams that may read the Secrets with the projects' credentials at GitHub. ARC copies them to its own namespace
+    for the listeners."""
+    namespaces = {settings.arc.namespace, *(project.namespace for project in settings.projects.values())}
+    for name, access in settings.cluster.access.items():
+        for index, each in enumerate(access.policies):
+            seen = sorted(
+                namespace
+                for namespace in namespaces
+                if not each.namespaces or any(fnmatchcase(namespace, pattern) for pattern in each.namespaces)
+            )
+            if seen and each.policy not in READS_NO_SECRETS:
+                yield Finding(
+                    "reads-credentials",
+                    "warning",
+                    ("cluster", "access", name, "policies", index),
+                    f"{each.policy} reads the Secrets of {', '.join(seen)}, and with them the credentials of projects"
+                    " at GitHub; name other namespaces, or use AmazonEKSViewPolicy",
+                )
+
+
+def useless_prefixes(settings: EksSettings) -> Iterator[Finding]:
+    """Karpenter and the kubelet take the number of pods from network interfaces, unless `maxPods` says otherwise
+    (`pods` in pkg/providers/instancetype/types.go of aws/karpenter-provider-aws at v1.14.1)."""
+    environment = settings.cluster.addon_configuration.get("vpc-cni", {}).get("env")
+    if not isinstance(environment, dict) or environment.get("ENABLE_PREFIX_DELEGATION") != "true":
+        return
+    for _, where, pool in _pools(settings):
+        if pool.kubelet.max_pods is None:
+            yield Finding(
+                "useless-prefixes",
+                "note",
+                (*where, "kubelet"),
+                "ENABLE_PREFIX_DELEGATION gives nodes more addresses, but no more pods, since Karpenter still counts"
+                " network interfaces; set maxPods, for example to 110",
+            )
+
+
 def unprotected_cluster(settings: EksSettings) -> Iterator[Finding]:
     if not settings.cluster.deletion_protection:
         yield Finding(
@@ -338,6 +378,8 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "unknown-region": unknown_region,
     "smoke-holds-node": idle_smoke,
     "open-endpoint": open_endpoint,
+    "reads-credentials": readers_of_credentials,
+    "useless-prefixes": useless_prefixes,
     "unprotected-cluster": unprotected_cluster,
     "full-system-nodes": full_system_nodes,
 }

@@ -35,10 +35,11 @@ from pulumi_kubernetes import Provider
 
 from gpufleet.aws._managed_policies import attached_policies
 from gpufleet.aws.eks._kubeconfig import kubeconfig
+from gpufleet.aws.eks.access import ADMINISTRATOR, AccessPolicy, ClusterAccess
+from gpufleet.aws.eks.addons import addon_configuration
 from gpufleet.aws.eks.cluster_args import (
     DAEMON_ADDONS,
     EBS_CSI_DRIVER,
-    PINNED_ADDONS,
     SYSTEM_NODE_LABELS,
     EksClusterArgs,
     EksClusterReference,
@@ -93,7 +94,7 @@ class EksCluster(pulumi.ComponentResource):
         others = self._addons(name, args, cluster, [each for each in args.addons if each not in DAEMON_ADDONS], [nodes])
         needs = [
             *(nodes, *daemons.values(), *others.values()),
-            *self._admins(name, args, cluster),
+            *self._access(name, args, cluster),
             *self._discovery_tags(name, args),
         ]
         self.ready = others["coredns"]
@@ -268,13 +269,14 @@ class EksCluster(pulumi.ComponentResource):
         """Create the add-ons in exact versions, each after its prerequisites; return them by name."""
         made: dict[str, pulumi.Resource] = {}
         for addon in addons:
+            values = addon_configuration(args, addon)
             identities, granted = self._volume_identity(name, args) if addon == EBS_CSI_DRIVER else (None, [])
             made[addon] = Addon(
                 f"{name}-{addon}",
                 cluster_name=cluster,
                 addon_name=addon,
                 addon_version=args.addons[addon],
-                configuration_values=json.dumps(PINNED_ADDONS[addon]) if addon in PINNED_ADDONS else None,
+                configuration_values=json.dumps(values) if values else None,
                 # If the settings in the cluster and in the add-on differ, the add-on's take precedence.
                 resolve_conflicts_on_create="OVERWRITE",
                 resolve_conflicts_on_update="OVERWRITE",
@@ -299,28 +301,49 @@ class EksCluster(pulumi.ComponentResource):
         identity = AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account="ebs-csi-controller-sa")
         return [identity], attachments
 
-    def _admins(self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str]) -> list[pulumi.Resource]:
-        """Create access entries that make IAM principals administrators."""
+    def _access(self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str]) -> list[pulumi.Resource]:
+        """Create access entries of administrators and of other IAM principals, with their access policies."""
         made: list[pulumi.Resource] = []
         for key, arn in args.admins.items():
-            entry = AccessEntry(
-                f"{name}-admin-{key}",
-                cluster_name=cluster,
-                principal_arn=arn,
-                type="STANDARD",
-                tags=dict(args.tags),
-                opts=self._child(),
-            )
-            policy = AccessPolicyAssociation(
-                f"{name}-admin-{key}-policy",
-                cluster_name=cluster,
-                principal_arn=entry.principal_arn,
-                policy_arn=f"arn:{args.partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
-                access_scope=AccessPolicyAssociationAccessScopeArgs(type="cluster"),
-                opts=self._child(),
-            )
-            made += [entry, policy]
+            entry = self._entry(f"{name}-admin-{key}", args, cluster, ClusterAccess(principal=arn))
+            everything = AccessPolicy(policy=ADMINISTRATOR)
+            made += [entry, self._association(f"{name}-admin-{key}-policy", args, cluster, entry, everything)]
+        for key, access in args.access.items():
+            entry = self._entry(f"{name}-access-{key}", args, cluster, access)
+            granted = [
+                self._association(f"{name}-access-{key}-{each.policy}", args, cluster, entry, each)
+                for each in access.policies
+            ]
+            made += [entry, *granted]
         return made
+
+    def _entry(
+        self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str], access: ClusterAccess
+    ) -> AccessEntry:
+        return AccessEntry(
+            name,
+            cluster_name=cluster,
+            principal_arn=access.principal,
+            type="STANDARD",
+            kubernetes_groups=list(access.groups) or None,
+            tags=dict(args.tags),
+            opts=self._child(),
+        )
+
+    def _association(
+        self, name: str, args: EksClusterArgs, cluster: pulumi.Output[str], entry: AccessEntry, access: AccessPolicy
+    ) -> AccessPolicyAssociation:
+        scope = AccessPolicyAssociationAccessScopeArgs(
+            type="namespace" if access.namespaces else "cluster", namespaces=list(access.namespaces) or None
+        )
+        return AccessPolicyAssociation(
+            name,
+            cluster_name=cluster,
+            principal_arn=entry.principal_arn,
+            policy_arn=f"arn:{args.partition}:eks::aws:cluster-access-policy/{access.policy}",
+            access_scope=scope,
+            opts=self._child(),
+        )
 
     def _discovery_tags(self, name: str, args: EksClusterArgs) -> list[pulumi.Resource]:
         """Tag existing subnets for discovery by Karpenter, which otherwise finds no subnet for its nodes."""

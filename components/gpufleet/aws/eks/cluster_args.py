@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pulumi
 
+from gpufleet.aws.eks.access import ClusterAccess
 from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.karpenter.policies import Partition, Scope
 
@@ -137,6 +138,9 @@ class EksClusterArgs:
     addons: Mapping[str, str]
     """Exact versions of EKS add-ons, by name. Required: `vpc-cni`, `kube-proxy`, `eks-pod-identity-agent` and
     `coredns`. The component creates the role that `aws-ebs-csi-driver` needs; others get no role."""
+    addon_configuration: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Configuration values of add-ons, by name of the add-on, as `aws eks describe-addon-configuration` describes them.
+    They are merged into the component's own, which keep add-ons on the system nodes."""
     endpoint: ApiEndpoint = ApiEndpoint()
     """Access to the API server."""
     system_nodes: SystemNodes = SystemNodes()
@@ -144,6 +148,8 @@ class EksClusterArgs:
     admins: Mapping[str, str] = field(default_factory=dict)
     """ARNs of IAM roles and users with full access to the cluster, by a name of your choice. Do not list the cluster's
     creator: EKS already adds it, and AWS rejects a second entry."""
+    access: Mapping[str, ClusterAccess] = field(default_factory=dict)
+    """Access of other IAM roles and users, by a name of your choice."""
     credentials: ClusterCredentials = ClusterCredentials()
     """Credentials that `EksCluster.provider` uses."""
     secrets_key_arn: pulumi.Input[str] | None = None

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
+from gpufleet.aws.eks.access import access_problems
+from gpufleet.aws.eks.addons import addon_problems
 from gpufleet.aws.eks.cluster_args import (
     ACCOUNT,
     FEWEST_SYSTEM_NODES,
     MINOR_VERSION,
-    REQUIRED_ADDONS,
     ApiEndpoint,
     EksClusterArgs,
     LogType,
@@ -34,9 +35,6 @@ _GRAVITON = re.compile(r"(?:a1|[a-z]+[0-9]+g[a-z]*)\..+")
 """Instance types with AWS processors, recognised by the letter after the generation
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html)."""
 _CLUSTER_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]*")
-_ADDON_VERSION = re.compile(r"v[0-9]+\.([0-9]+)\.[0-9]+(?:-[0-9a-z.]+)?-eksbuild\.[0-9]+")
-_PRINCIPAL = re.compile(r"arn:([a-z-]+):iam::[0-9]{12}:(?:role|user)/[\w+=,.@/-]+", re.ASCII)
-_KEY = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 
 
 def cluster_problems(args: EksClusterArgs) -> Iterator[Problem]:
@@ -46,11 +44,11 @@ def cluster_problems(args: EksClusterArgs) -> Iterator[Problem]:
     subnets = args.network.private_subnets
     yield from zone_problems(("network", "private_subnets"), [(zone, zone) for zone in subnets], args.region)
     yield from _version(args.kubernetes_version)
-    yield from _addons(args)
+    yield from addon_problems(args)
     yield from under(("endpoint",), _endpoint(args.endpoint))
     yield from under(("endpoint",), _private_networks(args.endpoint, args.network.cidr))
     yield from under(("system_nodes",), _system_nodes(args.system_nodes, args.kubernetes_version))
-    yield from _admins(args)
+    yield from access_problems(args.admins, args.access, args.partition)
     yield from _logs(args)
 
 
@@ -85,24 +83,6 @@ def _version(version: str) -> Iterator[Problem]:
 
 def _known(version: object) -> bool:
     return isinstance(version, str) and re.fullmatch(MINOR_VERSION, version) is not None
-
-
-def _addons(args: EksClusterArgs) -> Iterator[Problem]:
-    version = args.kubernetes_version
-    if missing := [addon for addon in REQUIRED_ADDONS if addon not in args.addons]:
-        message = f"no {', '.join(missing)}; nodes or Karpenter cannot do without; add them with their versions"
-        yield Problem(("addons",), "addons-missing", message)
-    for addon, pinned in args.addons.items():
-        match = _ADDON_VERSION.fullmatch(pinned)
-        if not match:
-            message = f"{pinned!r}; an exact version is allowed; write it as 'v1.20.4-eksbuild.2'"
-            yield Problem(("addons", addon), "addon-version", message)
-        elif addon == "kube-proxy" and _known(version) and int(match[1]) > int(version.removeprefix("1.")):
-            message = f"{pinned} is newer than Kubernetes {version}; its own minor version is allowed; take that"
-            yield Problem(("addons", addon), "kube-proxy-too-new", message)
-        elif addon == "kube-proxy" and _known(version) and int(match[1]) < int(version.removeprefix("1.")) - 3:
-            message = f"{pinned} is more than 3 minors older than Kubernetes {version}; take v{version}"
-            yield Problem(("addons", addon), "kube-proxy-too-old", message)
 
 
 def _endpoint(endpoint: ApiEndpoint) -> Iterator[Problem]:
@@ -179,25 +159,6 @@ def _system_nodes(nodes: SystemNodes, kubernetes: str) -> Iterator[Problem]:
     if nodes.disk_gib < 20:
         message = f"{nodes.disk_gib} GiB; at least 20, the image's own, are allowed; take 50"
         yield Problem(("disk_gib",), "disk-too-small", message)
-
-
-def _admins(args: EksClusterArgs) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for key, arn in args.admins.items():
-        where, match = ("admins", key), _PRINCIPAL.fullmatch(arn)
-        if not _KEY.fullmatch(key):
-            message = f"{key!r} is no such name; lower-case letters, digits and - are allowed; rename it"
-            yield Problem(where, "admin-name", message)
-        if not match:
-            message = f"{arn!r}; the ARN of an IAM role or user is allowed; no session's, and no account's"
-            yield Problem(where, "admin-arn", message)
-        elif match[1] != args.partition:
-            message = f"{arn!r} is of partition {match[1]!r}; {args.partition!r} is allowed; correct the ARN"
-            yield Problem(where, "admin-partition", message)
-        if arn in seen:
-            message = f"{arn} is that of {seen[arn]!r} too; each is allowed once; remove one"
-            yield Problem(where, "admin-twice", message)
-        seen.setdefault(arn, key)
 
 
 def _logs(args: EksClusterArgs) -> Iterator[Problem]:

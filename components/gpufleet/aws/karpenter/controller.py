@@ -28,7 +28,7 @@ from gpufleet.aws.karpenter.policies import (
     web_identity_trust,
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
-from gpufleet.chart import Chart
+from gpufleet.chart import Chart, laid_over
 from gpufleet.problem import Problem, refuse
 
 KARPENTER_REGISTRY = "oci://public.ecr.aws/karpenter"
@@ -350,15 +350,6 @@ def controller_values(args: KarpenterArgs) -> dict[str, Any]:
     if args.isolated:
         values["settings"]["isolatedVPC"] = True
     return laid_over(values, args.values)
-
-
-def laid_over(values: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Return chart values merged with additional ones as Helm does: maps by key, everything else as a whole."""
-    merged = dict(values)
-    for key, value in further.items():
-        below = merged.get(key)
-        merged[key] = laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
 
 
 def service_account(args: KarpenterArgs) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpufleet.aws.eks.access import AccessPolicy, ClusterAccess
 from gpufleet.aws.eks.cluster_args import ApiEndpoint, EksClusterArgs, SystemNodes
 from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
-from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
+from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
 
 NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
@@ -38,6 +39,7 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
         kubernetes_version=cluster.kubernetes_version,
         network=network,
         addons=cluster.addons,
+        addon_configuration=cluster.addon_configuration,
         endpoint=ApiEndpoint(
             public=bool(endpoint.public_access_from),
             cidrs=endpoint.public_access_from,
@@ -51,6 +53,18 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
             max_size=nodes.count + 1,
         ),
         admins=cluster.administrators,
+        access={name: cluster_access(access) for name, access in cluster.access.items()},
+        log_types=cluster.logs.types,
+        log_retention_days=cluster.logs.retention_days,
         deletion_protection=cluster.deletion_protection,
         tags=cluster.tags,
+    )
+
+
+def cluster_access(access: AccessSettings) -> ClusterAccess:
+    """Access of one principal."""
+    return ClusterAccess(
+        principal=access.principal,
+        policies=[AccessPolicy(policy=each.policy, namespaces=each.namespaces) for each in access.policies],
+        groups=access.groups,
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpufleet.aws.eks.cluster_args import FEWEST_SYSTEM_NODES, MINOR_VERSION
+from gpufleet.aws.eks.access import NAMESPACE_PATTERN, AccessPolicyName
+from gpufleet.aws.eks.cluster_args import FEWEST_SYSTEM_NODES, MINOR_VERSION, LogType
+from gpufleet.aws.eks.cluster_rules import LOG_RETENTION_DAYS
 from gpufleet.aws.karpenter.policies import CLUSTER_NAME_LIMIT, Partition, partition_of
 from gpufleet_stacks.settings.models.aws_value_types import Account, Arn, Cidr, InstanceType, Region, Tags
 from gpufleet_stacks.settings.models.eks_network import Network
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool, KarpenterSettings
 from gpufleet_stacks.settings.models.value_types import MOST, Filled, Image, Model, Name, Switch, Text
 
+NamespacePattern = Annotated[str, Text(NAMESPACE_PATTERN, 63, "a namespace, with * as a wildcard: ml or ml-*")]
 Minor = Annotated[str, Text(MINOR_VERSION, 5, "a minor version of Kubernetes, in quotes: '1.35'")]
 
 
@@ -53,6 +56,36 @@ class SmokeWorkload(Model):
     """Number of GPUs of one pod."""
 
 
+class ControlPlaneLogs(Model):
+    """Logs of the control plane in CloudWatch."""
+
+    types: tuple[LogType, ...] = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+    """Logs to store."""
+    retention_days: Annotated[int, Field(strict=True, json_schema_extra={"enum": list(LOG_RETENTION_DAYS)})] = 90
+    """Days until a log entry is deleted; CloudWatch allows certain numbers."""
+
+
+class AccessPolicySettings(Model):
+    """An EKS access policy and its scope."""
+
+    policy: AccessPolicyName
+    """Name of the policy. `AmazonEKSViewPolicy` reads all but Secrets; `AmazonEKSEditPolicy` also changes workloads and
+    reads Secrets; `AmazonEKSAdminPolicy` also manages roles of a namespace."""
+    namespaces: tuple[NamespacePattern, ...] = ()
+    """Namespaces in which it holds, with `*` as a wildcard; if omitted, the whole cluster."""
+
+
+class AccessSettings(Model):
+    """Access of one IAM role or user to the cluster."""
+
+    principal: Arn
+    """ARN of the IAM role or user; each is named once."""
+    policies: tuple[AccessPolicySettings, ...] = ()
+    """EKS access policies; their permissions add up."""
+    groups: tuple[Filled, ...] = ()
+    """Kubernetes groups, for RoleBindings of your own."""
+
+
 class EksClusterSettings(Model):
     """An EKS cluster that this stack creates."""
 
@@ -76,11 +109,19 @@ class EksClusterSettings(Model):
     administrators: dict[Name, Arn] = {}
     """IAM roles and users who administer the cluster, by a name of your choice. The identity that creates the cluster
     is always an administrator."""
+    access: dict[Name, AccessSettings] = {}
+    """Access of other IAM roles and users to the cluster, such as teams, by a name of your choice."""
+    logs: ControlPlaneLogs = ControlPlaneLogs()
+    """Logs of the control plane."""
     system_nodes: SystemNodesSettings = SystemNodesSettings()
     """Nodes for Karpenter and other system components."""
     addons: dict[Name, Filled]
     """EKS add-ons and their versions, as listed by `aws eks describe-addon-versions`. Required: vpc-cni, coredns,
     kube-proxy and eks-pod-identity-agent."""
+    addon_configuration: dict[Name, dict[str, Any]] = {}
+    """Configuration values of add-ons, by name of the add-on, as `aws eks describe-addon-configuration` lists them:
+    `{vpc-cni: {enableNetworkPolicy: "true", env: {ENABLE_PREFIX_DELEGATION: "true"}}}`. Node selectors of CoreDNS and
+    the EBS CSI controller are already set."""
     deletion_protection: Switch = True
     """Whether to refuse to delete the cluster. Before deleting it, set this to false and run `pulumi up`."""
     tags: Tags = {}

@@ -8,7 +8,16 @@ from typing import Any
 import pulumi_eks
 import pytest
 
-from gpufleet.aws import ApiEndpoint, ClusterCredentials, EksCluster, EksClusterArgs, NetworkReference, SystemNodes
+from gpufleet.aws import (
+    AccessPolicy,
+    ApiEndpoint,
+    ClusterAccess,
+    ClusterCredentials,
+    EksCluster,
+    EksClusterArgs,
+    NetworkReference,
+    SystemNodes,
+)
 from gpufleet_tools.plan.plan import UNKNOWN, Plan, Resource
 from tests.iam import Request, allowed
 from tests.input_types import wrong_inputs
@@ -34,6 +43,13 @@ OPERATIONS = "arn:aws:iam::111122223333:role/operations"
 EVERYTHING: dict[str, Any] = {
     "addons": ADDONS | EBS,
     "admins": {"operations": OPERATIONS},
+    "access": {
+        "ml": ClusterAccess(
+            principal="arn:aws:iam::111122223333:role/ml",
+            policies=[AccessPolicy(policy="AmazonEKSEditPolicy", namespaces=["ml"])],
+        )
+    },
+    "addon_configuration": {"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "true"}}},
     "endpoint": ApiEndpoint(public=True, cidrs=["192.0.2.0/24"]),
     "system_nodes": SystemNodes(critical_addons_only=True, labels={"team": "ci"}, release_version="1.33.5-20251112"),
     "credentials": ClusterCredentials(role_arn=OPERATIONS, profile="ci"),
@@ -260,6 +276,29 @@ def test_an_admin_has_an_entry_and_everything_in_the_cluster() -> None:
     assert entry.urn in policy.depends_on
 
 
+def test_a_team_has_an_entry_and_its_policies_in_its_namespaces() -> None:
+    team = ClusterAccess(
+        principal=OPERATIONS,
+        policies=[
+            AccessPolicy(policy="AmazonEKSEditPolicy", namespaces=["ml", "ml-*"]),
+            AccessPolicy(policy="AmazonEKSViewPolicy"),
+        ],
+        groups=["ml-operators"],
+    )
+    _, plan = cluster(access={"ml": team}, partition="aws")
+    entry = the(plan, "AccessEntry", "ci-access-ml")
+    assert entry.inputs["principalArn"] == OPERATIONS
+    assert (entry.inputs["type"], entry.inputs["kubernetesGroups"]) == ("STANDARD", ["ml-operators"])
+    associations = {
+        each.inputs["policyArn"].rpartition("/")[2]: each for each in of_kind(plan, "AccessPolicyAssociation")
+    }
+    assert {name: each.inputs["accessScope"] for name, each in associations.items()} == {
+        "AmazonEKSEditPolicy": {"type": "namespace", "namespaces": ["ml", "ml-*"]},
+        "AmazonEKSViewPolicy": {"type": "cluster"},
+    }
+    assert all(entry.urn in each.depends_on for each in associations.values())
+
+
 def test_nodes_of_a_managed_group_need_no_entry_of_ours() -> None:
     """EKS makes it, and refuses a second one."""
     _, plan = cluster()
@@ -365,6 +404,33 @@ def test_addons_are_of_exactly_the_versions_given() -> None:
     _, plan = cluster(addons=ADDONS | EBS | {"metrics-server": "v0.8.0-eksbuild.2"})
     made = {addon.inputs["addonName"]: addon.inputs["addonVersion"] for addon in of_kind(plan, "Addon")}
     assert made == ADDONS | EBS | {"metrics-server": "v0.8.0-eksbuild.2"}
+
+
+def configurations(**args: Any) -> dict[str, Any]:
+    """Configuration values of the addons that have some."""
+    made = of_kind(cluster(**args)[1], "Addon")
+    given = {each.inputs["addonName"]: each.inputs.get("configurationValues") for each in made}
+    return {name: json.loads(values) for name, values in given.items() if values is not None}
+
+
+def test_configuration_of_addons_is_merged_into_the_components_own() -> None:
+    own = {"nodeSelector": {"gpu-runners/nodes": "system"}}
+    assert configurations() == {"coredns": own}
+    given = {"vpc-cni": {"enableNetworkPolicy": "true"}, "coredns": {"replicaCount": 3}}
+    assert configurations(addon_configuration=given) == {
+        "vpc-cni": {"enableNetworkPolicy": "true"},
+        "coredns": own | {"replicaCount": 3},
+    }
+
+
+def test_deeper_configuration_is_merged_too() -> None:
+    given = {"aws-ebs-csi-driver": {"controller": {"loggingFormat": "json"}}}
+    (driver,) = [
+        values
+        for name, values in configurations(addons=ADDONS | EBS, addon_configuration=given).items()
+        if name == "aws-ebs-csi-driver"
+    ]
+    assert driver == {"controller": {"nodeSelector": {"gpu-runners/nodes": "system"}, "loggingFormat": "json"}}
 
 
 def test_the_volume_driver_alone_has_a_role_of_its_own() -> None:

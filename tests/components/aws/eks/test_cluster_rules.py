@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 from typing import Any
 
@@ -12,16 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from gpufleet.aws import ApiEndpoint, EksClusterArgs, NetworkReference, SystemNodes
+from gpufleet.aws import AccessPolicy, ApiEndpoint, ClusterAccess, EksClusterArgs, NetworkReference, SystemNodes
 from gpufleet.aws.eks.cluster_args import LogType, SystemAmiType
 from gpufleet.aws.eks.cluster_rules import cluster_problems
-from tests.components.aws.eks.test_cluster import ADDONS, CLUSTER, EVERYTHING, cluster
+from tests.components.aws.eks.test_cluster import ADDONS, CLUSTER, EBS, EVERYTHING, cluster
 
 ROLE = "arn:aws:iam::111122223333:role/operations"
 
 
 def problems(**args: Any) -> list[str]:
     return [str(problem) for problem in cluster_problems(EksClusterArgs(**(CLUSTER | args)))]
+
+
+def team(*policies: AccessPolicy) -> dict[str, Any]:
+    """A team with these access policies."""
+    return {"access": {"ml": ClusterAccess(principal=ROLE, policies=policies)}}
 
 
 def in_zones(*zones: str) -> NetworkReference:
@@ -136,6 +142,61 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         (
             {"admins": {"one": ROLE.replace("aws", "aws-cn")}},
             f"admins.one: {ROLE.replace('aws', 'aws-cn')!r} is of partition 'aws-cn'; 'aws' is allowed",
+        ),
+        (
+            {"access": {"ml": ClusterAccess(principal=ROLE)}},
+            "access.ml: gives no permissions; policies or groups are required",
+        ),
+        (
+            {"admins": {"one": ROLE}, "access": {"ml": ClusterAccess(principal=ROLE, groups=["ml"])}},
+            f"access.ml.principal: {ROLE} is that of 'one' too",
+        ),
+        (
+            {"access": {"ml": ClusterAccess(principal="ml", groups=["ml"])}},
+            "access.ml.principal: 'ml'; the ARN of an IAM role or user is allowed",
+        ),
+        (
+            {"access": {"ml": ClusterAccess(principal=ROLE, groups=["system:masters"])}},
+            "access.ml.groups[0]: 'system:masters'; EKS rejects groups that begin with system:, eks:,",
+        ),
+        (
+            team(AccessPolicy(policy="AmazonEKSPolicy")),  # type: ignore[arg-type]
+            "access.ml.policies[0].policy: 'AmazonEKSPolicy'; AmazonEKSAdminPolicy, ",
+        ),
+        (
+            team(AccessPolicy(policy="AmazonEKSViewPolicy"), AccessPolicy(policy="AmazonEKSViewPolicy")),
+            "access.ml.policies[1].policy: AmazonEKSViewPolicy is there twice; AWS associates each once",
+        ),
+        (
+            team(AccessPolicy(policy="AmazonEKSViewPolicy", namespaces=["ML"])),
+            "access.ml.policies[0].namespaces[0]: 'ML'; lower-case letters, digits, - and * are allowed",
+        ),
+        (
+            {"addon_configuration": {"metrics-server": {"replicas": 1}}},
+            "addon_configuration.metrics-server: there is no add-on metrics-server; add it to addons",
+        ),
+        (
+            {"addon_configuration": {"coredns": {"nodeSelector": {"nodes": "mine"}}}},
+            "addon_configuration.coredns.nodeSelector: keeps the add-on on the system nodes, and is already set",
+        ),
+        (
+            {
+                "addons": ADDONS | EBS,
+                "addon_configuration": {"aws-ebs-csi-driver": {"controller": {"nodeSelector": {}}}},
+            },
+            "addon_configuration.aws-ebs-csi-driver.controller.nodeSelector: keeps the add-on on the system nodes",
+        ),
+        (
+            {"addon_configuration": {"vpc-cni": {"enableNetworkPolicy": True}}},
+            "addon_configuration.vpc-cni.enableNetworkPolicy: true; text is allowed by the schema of the add-on",
+        ),
+        (
+            {"addon_configuration": {"vpc-cni": {"env": {"WARM_PREFIX_TARGET": 1}}}},
+            "addon_configuration.vpc-cni.env.WARM_PREFIX_TARGET: 1; text is allowed",
+        ),
+        (
+            {"addon_configuration": {"coredns": {"days": [datetime.date(2027, 1, 2)]}}},
+            "addon_configuration.coredns.days[0]: 2027-01-02 is no value of JSON",
         ),
         ({"log_types": ["kubelet"]}, "log_types[0]: 'kubelet' is unknown; api, audit, authenticator"),
         ({"log_retention_days": 10}, "log_retention_days: 10 days; 1, 3, 5, 7, 14"),
