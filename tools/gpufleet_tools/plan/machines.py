@@ -28,8 +28,8 @@ _STEPS = {
 
 
 def completed(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan with kubespray's payloads, in which only values known at run time are `<unknown>`. In the recorded
-    plan, one such value makes the whole payload unknown."""
+    """Return the plan with kubespray's payloads, in which only values known at run time are `<unknown>`. In the
+    recorded plan, one such value makes the whole payload unknown."""
     clusters = {each.urn: each.name for each in plan.resources if each.type == _CLUSTER}
     if settings.cluster.name not in clusters.values():
         return plan
