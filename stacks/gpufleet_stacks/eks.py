@@ -27,7 +27,7 @@ from gpufleet.aws.eks.cluster import EksCluster
 from gpufleet.aws.eks.cluster_args import SYSTEM_NODE_LABELS
 from gpufleet.aws.eks.network import EksNetwork
 from gpufleet.aws.eks.network_args import NetworkReference
-from gpufleet.aws.karpenter.controller import FeatureGates, Karpenter, KarpenterArgs
+from gpufleet.aws.karpenter.controller import FeatureGates, Karpenter, KarpenterArgs, ServiceMonitor
 from gpufleet.aws.karpenter.node_pool import KarpenterNodePool
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
 from gpufleet.nvidia.device_plugin import NvidiaDevicePlugin, NvidiaDevicePluginArgs
@@ -92,6 +92,7 @@ def network(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> Networ
 def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | None) -> KarpenterArgs:
     """Karpenter as its component takes it."""
     shared = any(pool.sharing for pool in cluster.node_pools.values())
+    monitor = cluster.karpenter.service_monitor
     return KarpenterArgs(
         cluster_name=cluster.name,
         region=cluster.region,
@@ -105,7 +106,8 @@ def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | N
         isolated=cluster.network.kind == "own" and cluster.network.nat_gateways == "none",
         chart_mirror=mirror,
         # Without it Karpenter buys a GPU for each pod, whatever the overlays say.
-        feature_gates=FeatureGates(node_overlay=shared),
+        feature_gates=FeatureGates(node_overlay=shared, node_repair=cluster.karpenter.node_repair),
+        service_monitor=ServiceMonitor(labels=monitor.labels) if monitor else None,
         spot_service_linked_role=cluster.karpenter.spot_service_linked_role,
         needs=eks.reference.needs,
     )

@@ -26,6 +26,7 @@ TAINTED = (
 TOLERATED = ("    cpu: {pool: cpu,", "    cpu: {pool: cpu, tolerations: [{key: ci, operator: Exists}],")
 ASKING = ("    taints: [{key: ci, effect: NoSchedule}]", "    taints: [{key: ci, effect: PreferNoSchedule}]")
 EBS = ("      coredns:", "      aws-ebs-csi-driver: v1.62.0-eksbuild.1\n      coredns:")
+AGENT = ("      coredns:", "      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n      coredns:")
 OTHER = ("      coredns:", "      aws-efs-csi-driver: v2.1.11-eksbuild.1\n      coredns:")
 MIB = 1024**2
 
@@ -49,6 +50,7 @@ def read(project: MakeProject, *edits: tuple[str, str]) -> tuple[Stack, EksSetti
         ((DISCOVERY, TAINTED, TOLERATED), (150, 0, 3), (155, 64, 6)),
         ((DISCOVERY, TAINTED, TOLERATED, ASKING), (155, 64, 4), (155, 64, 6)),
         ((EBS,), (180, 120, 4), (180, 120, 5)),
+        ((AGENT,), (160, 30, 4), (160, 30, 6)),
         ((OTHER,), (150, 0, 3), (150, 0, 4)),
     ],
 )

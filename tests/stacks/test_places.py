@@ -162,7 +162,7 @@ def _whole(node: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, A
 
 def _deeper(node: dict[str, Any], step: str | int) -> Iterator[dict[str, Any]]:
     found = (
-        [node.get("items")]
+        [node.get("items"), node == _ANYTHING]
         if isinstance(step, int)
         else [
             node.get("properties", {}).get(step),
@@ -171,8 +171,11 @@ def _deeper(node: dict[str, Any], step: str | int) -> Iterator[dict[str, Any]]:
         ]
     )
     for each in found:
-        # Variables of kubespray are anything.
-        yield from [each] if isinstance(each, dict) else [{"additionalProperties": True}] if each is True else []
+        yield from [each] if isinstance(each, dict) else [_ANYTHING] if each is True else []
+
+
+_ANYTHING: dict[str, Any] = {"additionalProperties": True}
+"""Schema of what may be anything, such as variables of kubespray."""
 
 
 # -- places -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .karpenter.controller import Karpenter as Karpenter
 from .karpenter.controller import KarpenterArgs as KarpenterArgs
 from .karpenter.controller import KarpenterReference as KarpenterReference
 from .karpenter.controller import PodIdentity as PodIdentity
+from .karpenter.controller import ServiceMonitor as ServiceMonitor
 from .karpenter.node_pool import KarpenterNodePool as KarpenterNodePool
 from .karpenter.node_pool_args import AmiTerm as AmiTerm
 from .karpenter.node_pool_args import CapacityReservationTerm as CapacityReservationTerm

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
@@ -37,11 +38,16 @@ ADDONS: Mapping[str, Daemon | None] = {
     # Three containers with the same `resources`: charts/aws-ebs-csi-driver/values.yaml and templates/_node.tpl of
     # kubernetes-sigs/aws-ebs-csi-driver.
     "aws-ebs-csi-driver": Daemon(cpu="30m", memory="120Mi"),
+    # charts/eks-node-monitoring-agent/values.yaml of aws/eks-node-monitoring-agent at v1.6.0 and v1.7.0.
+    NODE_MONITORING_AGENT: Daemon(cpu="10m", memory="30Mi"),
     "coredns": None,
     "metrics-server": None,
     "snapshot-controller": None,
 }
 """Pod that each EKS addon runs on every node, whatever its taints; None for addons that are Deployments."""
+
+DCGM = Daemon()
+"""The second DaemonSet of that chart, `dcgm-server`, on nodes with GPUs: `resources: {}`."""
 
 DEVICE_PLUGIN = Daemon()
 """`resources: {}` in deployments/helm/nvidia-device-plugin/values.yaml of NVIDIA/k8s-device-plugin at v0.20.0, for GPU
@@ -81,6 +87,8 @@ def _daemons(settings: EksSettings, pool: str) -> Iterator[Daemon]:
     with_gpus = pools_with_gpus(settings.cluster)
     if pool in with_gpus:
         yield DEVICE_PLUGIN
+        if NODE_MONITORING_AGENT in settings.cluster.addons:
+            yield DCGM
         if (sharing := settings.cluster.node_pools[pool].sharing) and sharing.mps:
             # The control daemon, of the same chart and with the same `resources`.
             yield DEVICE_PLUGIN

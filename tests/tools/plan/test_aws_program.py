@@ -288,6 +288,33 @@ def test_pools_may_share_differently(planned: Planned) -> None:
     assert release(plan, "karpenter").values["settings"]["featureGates"]["nodeOverlay"] is True
 
 
+AGENT = ("      coredns:", "      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n      coredns:")
+
+
+def agent(plan: Plan) -> Any:
+    """Configuration values of the monitoring agent."""
+    (addon,) = (each for each in plan.resources if each.inputs.get("addonName") == "eks-node-monitoring-agent")
+    return json.loads(addon.inputs.get("configurationValues") or "null")
+
+
+REPAIR = "    karpenter: {nodeRepair: true}\n"
+OWN = "    addonConfiguration: {eks-node-monitoring-agent: {dcgmAgent: {tolerations: [{operator: Exists}]}}}\n"
+ON_GPUS = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "repair", "tolerations"),
+    [("", False, None), (REPAIR, True, [ON_GPUS]), (REPAIR + OWN, True, [{"operator": "Exists"}])],
+)
+def test_with_node_repair_dcgm_runs_on_tainted_nodes_with_gpus(
+    planned: Planned, settings: str, repair: bool, tolerations: list[dict[str, str]] | None
+) -> None:
+    """The add-on's default tolerates no taint, and without DCGM no fault of a GPU is reported."""
+    plan = planned(DEV.replace(*AGENT).replace("    nodePools:\n", f"{settings}    nodePools:\n", 1))
+    assert release(plan, "karpenter").values["settings"]["featureGates"]["nodeRepair"] is repair
+    assert agent(plan) == (None if tolerations is None else {"dcgmAgent": {"tolerations": tolerations}})
+
+
 def test_without_gpus_there_is_no_plugin(planned: Planned) -> None:
     content = yaml.safe_load(DEV)
     config = content["config"]

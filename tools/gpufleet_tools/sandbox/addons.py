@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpufleet_stacks.settings.daemon_requests import ADDONS, Daemon
-from gpufleet_tools.plan.plan import Plan
+from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
+from gpufleet_stacks.settings.daemon_requests import ADDONS, DCGM, Daemon
+from gpufleet_tools.plan.plan import Plan, Resource, revealed
 
 ADDON_LABEL = "gpufleet.dev/addon"
 """Label of the pods, with the addon's name."""
@@ -20,15 +22,32 @@ def daemon_sets(plan: Plan) -> Iterator[dict[str, Any]]:
         daemon = ADDONS.get(resource.inputs["addonName"]) if resource.type == _ADDON else None
         if daemon:
             yield _daemon_set(resource.inputs["addonName"], resource.inputs["addonVersion"], daemon)
+        if daemon and resource.inputs["addonName"] == NODE_MONITORING_AGENT:
+            yield _dcgm(resource)
 
 
-def _daemon_set(addon: str, version: str, daemon: Daemon) -> dict[str, Any]:
+def _dcgm(agent: Resource) -> dict[str, Any]:
+    """The agent's second DaemonSet. It tolerates only the taints that its configuration names."""
+    configured = json.loads(revealed(agent.inputs).get("configurationValues") or "{}")
+    tolerations = configured.get("dcgmAgent", {}).get("tolerations", [])
+    found = _daemon_set("dcgm-server", agent.inputs["addonVersion"], DCGM, tolerations)
+    # The chart lists instance types; Karpenter labels nodes of these.
+    found["spec"]["template"]["spec"]["nodeSelector"] = {"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"}
+    return found
+
+
+# Whatever the taints: a node without its network is never ready.
+_EVERY_TAINT: Sequence[Mapping[str, str]] = ({"operator": "Exists"},)
+
+
+def _daemon_set(
+    addon: str, version: str, daemon: Daemon, tolerations: Sequence[Mapping[str, str]] = _EVERY_TAINT
+) -> dict[str, Any]:
     labels = {ADDON_LABEL: addon}
     requests = {name: text for name, text in (("cpu", daemon.cpu), ("memory", daemon.memory)) if text != "0"}
     spec = {
         "priorityClassName": "system-node-critical",
-        # Whatever the taints: a node without its network is never ready.
-        "tolerations": [{"operator": "Exists"}],
+        "tolerations": [*tolerations],
         "containers": [{"name": addon, "image": f"eks/{addon}:{version}", "resources": {"requests": requests}}],
     }
     return {

@@ -52,7 +52,8 @@ class FeatureGates:
     """Whether to enable NodeOverlays (alpha). Required if a pool shares GPUs: otherwise Karpenter counts physical GPUs
     only, and provisions one for each pod."""
     node_repair: bool = False
-    """Whether to replace nodes that a monitoring agent reports as unhealthy (alpha). Jobs on them are killed."""
+    """Whether to replace nodes that stay unhealthy: 10 minutes for faults of GPUs, 30 for others (alpha). Jobs on them
+    are killed. All but a kubelet that stops is reported by the add-on `eks-node-monitoring-agent`."""
     reserved_capacity: bool = True
     """Whether to use the capacity reservations and capacity blocks that a node class selects (beta)."""
     spot_to_spot_consolidation: bool = False
@@ -78,6 +79,15 @@ class Irsa:
     """ARN of the IAM OIDC provider of the cluster."""
     provider_url: pulumi.Input[str]
     """OIDC issuer of the cluster, with or without `https://`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceMonitor:
+    """A ServiceMonitor for Karpenter's metrics. The chart creates it only if the Prometheus operator's CRDs exist when
+    its release is installed or upgraded (charts/karpenter/templates/servicemonitor.yaml at v1.14.1)."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels by which a Prometheus selects ServiceMonitors, such as `release`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +144,8 @@ class KarpenterArgs:
     them."""
     feature_gates: FeatureGates = FeatureGates()
     """Feature gates of the controller."""
+    service_monitor: ServiceMonitor | None = None
+    """ServiceMonitor for Karpenter's metrics; None creates none."""
     interruption_queue: bool = True
     """Whether to create the queue and rules that notify Karpenter of spot interruptions, maintenance and stopped
     instances, in time to move pods away."""
@@ -349,6 +361,8 @@ def controller_values(args: KarpenterArgs) -> dict[str, Any]:
     }
     if args.isolated:
         values["settings"]["isolatedVPC"] = True
+    if args.service_monitor:
+        values["serviceMonitor"] = {"enabled": True, "additionalLabels": dict(args.service_monitor.labels)}
     return laid_over(values, args.values)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from gpufleet.aws.eks.access import AccessPolicy, ClusterAccess
-from gpufleet.aws.eks.cluster_args import ApiEndpoint, EksClusterArgs, SystemNodes
+from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT, ApiEndpoint, EksClusterArgs, SystemNodes
 from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
+from gpufleet.chart import laid_over
+from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
 from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
 
@@ -39,7 +42,7 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
         kubernetes_version=cluster.kubernetes_version,
         network=network,
         addons=cluster.addons,
-        addon_configuration=cluster.addon_configuration,
+        addon_configuration=addon_configuration(cluster),
         endpoint=ApiEndpoint(
             public=bool(endpoint.public_access_from),
             cidrs=endpoint.public_access_from,
@@ -59,6 +62,21 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
         deletion_protection=cluster.deletion_protection,
         tags=cluster.tags,
     )
+
+
+def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str, Any]]:
+    """Configuration values of the addons. With node repair, the agent's DCGM tolerates the taints of nodes with GPUs:
+    by default it tolerates none, and faults of GPUs would stay unseen (`dcgmAgent.tolerations` in
+    charts/eks-node-monitoring-agent/values.yaml of aws/eks-node-monitoring-agent at v1.7.0)."""
+    given = cluster.addon_configuration
+    if not cluster.karpenter.node_repair or NODE_MONITORING_AGENT not in cluster.addons:
+        return given
+    pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
+    taints = dict.fromkeys((taint.key, taint.effect) for pool in pools for taint in pool.taints)
+    tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
+    own = {"dcgmAgent": {"tolerations": tolerations}} if tolerations else {}
+    values = laid_over(own, given.get(NODE_MONITORING_AGENT, {}))
+    return {**given, NODE_MONITORING_AGENT: values} if values else given
 
 
 def cluster_access(access: AccessSettings) -> ClusterAccess:

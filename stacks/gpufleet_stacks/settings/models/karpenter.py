@@ -332,11 +332,25 @@ class KarpenterPool(Model):
         return 0 in (self.limits.gpus, self.limits.nodes)
 
 
+class ServiceMonitorSettings(Model):
+    """A ServiceMonitor for Karpenter's metrics. Helm creates it only if the Prometheus operator's CRDs exist when
+    Karpenter is installed or upgraded."""
+
+    labels: Labels = {}
+    """Labels by which your Prometheus selects ServiceMonitors: `{release: prometheus}`."""
+
+
 class KarpenterSettings(Model):
     """Settings of Karpenter itself."""
 
     version: Version = KARPENTER_VERSION
     """Version of both Karpenter charts."""
+    node_repair: Switch = False
+    """Whether to replace nodes that stay unhealthy, without a drain: their jobs are lost. Nodes with faulty GPUs are
+    replaced after 10 minutes, others after 30. Requires the add-on `eks-node-monitoring-agent`, v1.6.0 or later; alpha
+    in Karpenter."""
+    service_monitor: ServiceMonitorSettings | None = None
+    """ServiceMonitor for Karpenter's metrics; if omitted, none."""
     spot_service_linked_role: Switch = False
     """Whether to create the account's service-linked role for spot instances. An account has only one; creating it
     again fails."""

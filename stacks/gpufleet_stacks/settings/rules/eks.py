@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
 from gpufleet.aws.ec2.requirements import matching
+from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
 from gpufleet.aws.eks.cluster_rules import cluster_problems
 from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.eks.network_rules import network_problems
@@ -99,6 +100,17 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
             " DaemonSets of the addons; use a larger type, for example m6i.large"
         )
         yield Problem(where, "no-room-for-karpenter", message)
+
+
+def repair_has_the_agent(settings: EksSettings) -> Iterator[Problem]:
+    """Karpenter repairs what conditions of a node report: without the agent, only the kubelet's own (`RepairPolicies`
+    in pkg/cloudprovider/cloudprovider.go of aws/karpenter-provider-aws at v1.14.1)."""
+    if settings.cluster.karpenter.node_repair and NODE_MONITORING_AGENT not in settings.cluster.addons:
+        message = (
+            f"requires the add-on {NODE_MONITORING_AGENT}, which reports faults of GPUs, kernel, network and disks; add"
+            " it to addons with its version"
+        )
+        yield Problem(("cluster", "karpenter", "nodeRepair"), "repair-without-agent", message)
 
 
 def the_plugin_has_a_namespace_of_its_own(settings: EksSettings) -> Iterator[Problem]:
@@ -309,6 +321,7 @@ RULES: tuple[Rule, ...] = (
     karpenter_knows_the_kubernetes,
     the_cluster_is_possible,
     system_nodes_hold_karpenter,
+    repair_has_the_agent,
     the_plugin_has_a_namespace_of_its_own,
     zones_are_the_networks,
     reservations_are_of_the_pool,

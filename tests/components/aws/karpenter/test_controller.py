@@ -10,7 +10,7 @@ import pytest
 from pulumi_aws.eks import AccessEntry
 from pulumi_aws.sqs import Queue
 
-from gpufleet.aws import FeatureGates, Irsa, Karpenter, KarpenterArgs
+from gpufleet.aws import FeatureGates, Irsa, Karpenter, KarpenterArgs, ServiceMonitor
 from gpufleet.aws.karpenter.controller import KARPENTER_REGISTRY, KARPENTER_VERSION
 from gpufleet_tools.plan.plan import UNKNOWN, Plan, Resource
 from tests.input_types import wrong_inputs
@@ -306,7 +306,15 @@ def test_gates_and_their_defaults_are_the_charts(karpenter_chart: Any) -> None:
 
 def test_its_values_are_known_to_the_chart(karpenter_chart: Any) -> None:
     free = (("controller", "resources"), ("serviceAccount", "annotations"))
-    assert karpenter_chart.unknown(values(identity=OIDC), free=free) == []
+    monitored = ServiceMonitor(labels={"release": "prometheus"})
+    free = (*free, ("serviceMonitor", "additionalLabels"))
+    assert karpenter_chart.unknown(values(identity=OIDC, service_monitor=monitored), free=free) == []
+
+
+def test_a_service_monitor_is_created_by_choice(karpenter_chart: Any) -> None:
+    assert "serviceMonitor" not in values()
+    assert karpenter_chart.defaults["serviceMonitor"]["enabled"] is False
+    assert values(service_monitor=ServiceMonitor())["serviceMonitor"] == {"enabled": True, "additionalLabels": {}}
 
 
 def test_its_own_toleration_stays_beside_further_ones(karpenter_chart: Any) -> None:

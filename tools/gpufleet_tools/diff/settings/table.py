@@ -240,6 +240,8 @@ _BARE_METAL: Mapping[str, Effect] = {
 
 _KARPENTER: Mapping[str, Effect] = {
     "cluster.karpenter.version": operators("version of Karpenter"),
+    "cluster.karpenter.nodeRepair": users("replacement of unhealthy nodes"),
+    "cluster.karpenter.serviceMonitor.labels": operators("labels of Karpenter's ServiceMonitor"),
     "cluster.karpenter.spotServiceLinkedRole": operators("service-linked role for spot instances"),
     "cluster.nodePools.<pool>.instances.categories": users("instance categories"),
     "cluster.nodePools.<pool>.instances.families": users("instance families"),
