@@ -5,6 +5,8 @@ PYTHON ?= python3
 STACK ?= mi300
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+# Python keeps what it compiles even where the environment says otherwise: without, every command starts a second later.
+export PYTHONDONTWRITEBYTECODE =
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,12 +41,11 @@ lock: $(INSTALLED)  ## pin every dependency again, with hashes
 	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  policy/pyproject.toml -o policy/requirements.txt
 
-# Python writes what it compiled even where the environment says otherwise: without, every command starts a second later.
 $(INSTALLED): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 	  || { echo "make: Python 3.11, 3.12 or 3.13 is needed, and $(PYTHON) is another; name one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 	@echo "installing the locked dependencies into $(VENV)"
-	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -46,6 +46,12 @@ PROCESS_FIXTURES = {"built", "gpufleet", "karpenter_chart", "repository"}
 """Fixtures that start processes."""
 
 
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Leave folders unread none of whose tests would run: to import them takes seconds in each worker."""
+    left_out = "not process" in config.getoption("-m")
+    return True if left_out and collection_path in {ROOT / folder for folder in PROCESS_FOLDERS} else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that start processes, and leave out the slow tiers on a developer's machine."""
     asked = config.getoption("-m")

@@ -380,14 +380,16 @@ class _Text:
     def _check_reading(self, node: yaml.ScalarNode, path: Path, value: Any) -> None:
         """Whether everybody reads plain text as the value that it is written as."""
         text = str(node.value)
-        hint = f"or in quotes: {quoted(text)}"
         if isinstance(value, bool) and text.lower() not in ("true", "false"):
             word = str(value).lower()
-            self._add(node, path, f"{text} is {word} to some parsers and text to others; write {word}, {hint}")
+            message = f"{text} is {word} to some parsers and text to others; write {word}"
         elif isinstance(value, int | float) and _OTHER_NUMBER.fullmatch(text):
-            self._add(node, path, f"{text} is read as the number {value}; write {value}, {hint}")
+            message = f"{text} is read as the number {value}; write {value}"
         elif isinstance(value, str) and _NUMBER_TO_ENGINE.fullmatch(text):
-            self._add(node, path, f"{text} is text to some parsers and a number to others; write it in full, {hint}")
+            message = f"{text} is text to some parsers and a number to others; write it in full"
+        else:
+            return
+        self._add(node, path, f"{message}, or in quotes: {quoted(text)}")
 
     def _add(self, node: yaml.Node, path: Path, message: str) -> None:
         self.problems.append(StackFileProblem(self._file, node.start_mark.line + 1, _settings_path(path), message))

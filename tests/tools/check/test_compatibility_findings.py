@@ -43,7 +43,7 @@ def read(folder: pathlib.Path, text: str, change: Change = lambda _: None) -> St
     change(sections)
     config = {key if ":" in key else f"gpu-runners:{key}": value for key, value in sections.items()}
     path = folder / "Pulumi.lab.yaml"
-    path.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
+    path.write_text(yaml.dump({"config": config}, Dumper=yaml.CSafeDumper, sort_keys=False))
     settings, file = load.from_file(path)
     return Stack(folder, file, settings)
 

@@ -30,7 +30,8 @@ def reported(folder: pathlib.Path, *changes: Change) -> dict[tuple[str, str, str
     sections = {key.removeprefix("gpu-runners:"): value for key, value in content["config"].items()}
     for change in changes:
         change(sections)
-    text = yaml.safe_dump({"config": {f"gpu-runners:{key}": value for key, value in sections.items()}})
+    config = {f"gpu-runners:{key}": value for key, value in sections.items()}
+    text = yaml.dump({"config": config}, Dumper=yaml.CSafeDumper)
     path = folder / "Pulumi.lab.yaml"
     path.write_text(text)
     report = findings.report(*load.from_file(path), TODAY)

@@ -36,7 +36,8 @@ def reported(folder: pathlib.Path, change: Change = settled, on: datetime.date =
     content = yaml.safe_load(SMALLEST)
     sections = {key.removeprefix("gpu-runners:"): value for key, value in content["config"].items()}
     change(sections)
-    text = yaml.safe_dump({"config": {f"gpu-runners:{key}": value for key, value in sections.items()}})
+    config = {f"gpu-runners:{key}": value for key, value in sections.items()}
+    text = yaml.dump({"config": config}, Dumper=yaml.CSafeDumper)
     path = folder / "Pulumi.lab.yaml"
     path.write_text(text)
     return findings.report(*load.from_file(path), on)

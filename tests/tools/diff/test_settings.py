@@ -89,7 +89,7 @@ def documents() -> dict[str, Document]:
 
 def loaded(document: Document, folder: pathlib.Path) -> Stack:
     file = folder / "Pulumi.stack.yaml"
-    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    file.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False))
     settings, stack_file = load.from_file(file)
     return Stack(folder, stack_file, settings)
 

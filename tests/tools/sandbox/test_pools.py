@@ -206,12 +206,12 @@ def test_pools_share_gpus_in_every_way_at_once(rehearse: Rehearse) -> None:
 # -- reserved capacity ------------------------------------------------------------------------------------------------
 
 
-def reserved(instances: int | None, block: str = "false", jobs: int = 3) -> Pool:
+def reserved(instances: int | None, block: str = "false", jobs: int = 3, name: str = "reserved") -> Pool:
     """A pool of nothing but reserved instances; None where the stack file does not say how many, so that the sandbox
     has no such reservation."""
     inside = f", holds: {{instanceType: g5.2xlarge, zone: us-east-1a, instances: {instances}, block: {block}}}"
     return Pool(
-        "reserved",
+        name,
         "instances: {families: [g5], sizes: [2xlarge]}, capacity: [reserved], limits: {gpus: 4}, overcommit: allowed,"
         f" reservations: [{{id: cr-0123456789abcdef0{inside if instances else ''}}}], {USUAL}",
         jobs,
@@ -243,9 +243,10 @@ def test_reserved_nodes_stay_reserved(rehearse: Rehearse) -> None:
 def test_what_cannot_be_had_is_said_in_karpenters_own_words(rehearse: Rehearse) -> None:
     """And not with the reasons of other pools."""
     other = Pool("other", "instances: {families: [m6i]}, limits: {cpu: 8}, amis: [{alias: al2023@v20260512}]", 1, 0)
-    found = rehearse(reserved(None, jobs=1), other)
-    assert found.label("reserved").running == 0
-    (reason,) = found.label("reserved").reasons
+    # A pool of its own: nodes of the tests before may still be there.
+    found = rehearse(reserved(None, jobs=1, name="absent"), other)
+    assert found.label("absent").running == 0
+    (reason,) = found.label("absent").reasons
     assert reason == (
         "NoCompatibleInstanceTypes: NodePool requirements filtered out all compatible available instance types"
     )

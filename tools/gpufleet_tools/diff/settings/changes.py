@@ -45,6 +45,7 @@ def _tree() -> dict[str, Any]:
     return tree
 
 
+@functools.cache
 def row(path: Path) -> Path:
     """Return the path of a setting's row: placeholders take the place of names. Parts that no row has stay."""
     parts: list[str] = []

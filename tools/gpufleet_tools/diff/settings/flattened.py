@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,8 +15,14 @@ Path = tuple[str, ...]
 
 def flattened(settings: BaseModel, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield every setting that has a value, with its path. A list is one value, and so is a map of plain values."""
-    for field in type(settings).model_fields:
-        yield from _below((*path, to_camel(field)), getattr(settings, field))
+    for field, name in _names(type(settings)).items():
+        yield from _below((*path, name), getattr(settings, field))
+
+
+@functools.cache
+def _names(model: type[BaseModel]) -> Mapping[str, str]:
+    """Names of a model's settings in stack files, by field."""
+    return {field: to_camel(field) for field in model.model_fields}
 
 
 def _below(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
