@@ -21,7 +21,7 @@ from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.plan import Hidden, Resource, Unknown
 from gpufleet_tools.policy import rules as policy
 from tests.conftest import ROOT
-from tests.policy.test_rules import BROKEN, KEPT
+from tests.policy.test_rules import BROKEN, HOST_PATHS, KEPT
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How the engine writes a text that is not known yet (sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi)."""
@@ -72,7 +72,7 @@ def served(pack: Path, config: Mapping[str, Any] | None = None) -> Iterator[Any]
 
 @pytest.fixture(scope="module")
 def service(pack: Path) -> Iterator[Any]:
-    with served(pack) as stub:
+    with served(pack, {"hostPaths": HOST_PATHS}) as stub:
         yield stub
 
 
@@ -96,7 +96,8 @@ def judged(service: Any, type_token: str, name: str, properties: Mapping[str, An
 
 
 def expected(type_token: str, name: str, properties: Mapping[str, Any]) -> set[tuple[str, str]]:
-    return {(rule.name, message) for rule in policy.RULES for message in rule.judge(type_token, name, properties)}
+    rules = policy.rules(HOST_PATHS)
+    return {(rule.name, message) for rule in rules for message in rule.judge(type_token, name, properties)}
 
 
 def test_the_pack_and_check_have_the_same_rules(service: Any) -> None:

@@ -7,13 +7,16 @@ import copy
 import datetime
 import json
 import pathlib
+import runpy
 import sys
+import types
 from typing import Any
 
 import pytest
 
+from gpufleet_tools.check import policy_findings
 from gpufleet_tools.plan import stack
-from gpufleet_tools.plan.plan import RELEASE, UNKNOWN, Hidden
+from gpufleet_tools.plan.plan import RELEASE, UNKNOWN, Hidden, Plan, Resource
 from gpufleet_tools.policy import rules as policy
 from gpufleet_tools.policy.cloud import (
     CLUSTER,
@@ -67,6 +70,9 @@ def document(action: Any, resource: Any, effect: str = "Allow") -> dict[str, Any
     return {"policy": json.dumps({"Statement": [{"Effect": effect, "Action": action, "Resource": resource}]})}
 
 
+HOST_PATHS = ("/srv/models", "/etc/kubernetes-models/", "/etc/kubernetes", "/var/run")
+"""What the stack file allows in these cases: some of it gives pods their node all the same."""
+
 BROKEN = {
     "a privileged pod": (POD, pod(securityContext={"privileged": True}), "privileged-pod"),
     "all of a node by capability": (
@@ -98,6 +104,14 @@ BROKEN = {
     "containerd's socket": (POD, host_path("/run/containerd/containerd.sock"), "host-path"),
     "the cluster's own credentials": (POD, host_path("//etc/./kubernetes/"), "host-path"),
     "a folder above all sockets": (POD, host_path("/srv/../var/run"), "host-path"),
+    "a folder that the stack file does not allow": (POD, host_path("/srv"), "host-path"),
+    "a folder beside an allowed one": (RELEASE, release(template=host_path("/srv/models-of-others")), "host-path"),
+    "a folder above an allowed one by its dots": (POD, host_path("/srv/models/../data"), "host-path"),
+    "a folder of the device plugin's, of another pod": (
+        POD,
+        {"spec": pod()["spec"] | host_path("/sys")["spec"]},
+        "host-path",
+    ),
     "a rolling tag": (POD, pod("example/runner:rolling"), "mutable-image"),
     "no tag": (POD, pod("registry.example.com:5000/shell"), "mutable-image"),
     "a moving tag in a chart": (RELEASE, release(template=pod("example/runner:main")), "mutable-image"),
@@ -171,9 +185,21 @@ BROKEN = {
 KEPT = {
     "a pod like any other": (POD, pod(securityContext={"privileged": False})),
     "a capability without rights": (POD, pod(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE"]}})),
-    "a folder with data": (POD, host_path("/srv/models")),
-    "a folder whose name begins alike": (POD, host_path("/etc/kubernetes-models")),
-    "the folder of device plugins": (DAEMONS, host_path("/var/lib/kubelet/device-plugins")),
+    "an allowed folder": (POD, host_path("/srv/models")),
+    "a folder in an allowed one": (RELEASE, release(template=host_path("//srv/models/llama/"))),
+    "an allowed folder whose name begins alike": (POD, host_path("/etc/kubernetes-models")),
+    "the folders of AMD's plugin": (
+        DAEMONS,
+        {
+            "spec": {
+                "containers": [{"name": "device-plugin", "image": "rocm/k8s-device-plugin:1.31.0.9"}],
+                "volumes": [
+                    {"name": path, "hostPath": {"path": path}}
+                    for path in ("/var/lib/kubelet/device-plugins", "/sys", "/dev")
+                ],
+            }
+        },
+    ),
     "a token from a secret": (
         POD,
         pod(env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hugging-face", "key": "token"}}}]),
@@ -226,7 +252,7 @@ KEPT = {
 
 def broken(type_token: str, properties: dict[str, Any]) -> set[str]:
     """Names of the rules that a resource breaks."""
-    return {rule.name for rule in policy.RULES if list(rule.judge(type_token, "a", properties))}
+    return {rule.name for rule in policy.rules(HOST_PATHS) if list(rule.judge(type_token, "a", properties))}
 
 
 @pytest.mark.parametrize(("type_token", "properties", "rule"), BROKEN.values(), ids=BROKEN)
@@ -243,6 +269,53 @@ def test_every_rule_is_kept(type_token: str, properties: dict[str, Any]) -> None
 
 def test_every_rule_is_broken_by_something() -> None:
     assert {rule for _, _, rule in BROKEN.values()} == policy.NAMES
+
+
+def offered_by_the_pack(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Names of the pack's policies and what their levels do, from the pack's own module with a stand-in for the SDK."""
+
+    class Part(types.SimpleNamespace):
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**fields)
+
+    packs: list[Any] = []
+    deserialize = types.ModuleType("deserialize")
+    proxy = types.ModuleType("proxy")
+    sdk = types.ModuleType("pulumi_policy")
+    vars(deserialize).update(_deserialize_property=None)
+    vars(proxy).update(UnknownValueError=KeyError)
+    names = ("ReportViolation", "ResourceValidation", "ResourceValidationArgs")
+    vars(sdk).update(dict.fromkeys(names, object), deserialize=deserialize)
+    vars(sdk).update(EnforcementLevel=types.SimpleNamespace(MANDATORY="error", ADVISORY="warning"))
+    vars(sdk).update(ResourceValidationPolicy=Part, PolicyPack=lambda **fields: packs.append(Part(**fields)))
+    for name, module in (("", sdk), (".deserialize", deserialize), (".proxy", proxy)):
+        monkeypatch.setitem(sys.modules, f"pulumi_policy{name}", module)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    runpy.run_path(str(ROOT / "policy/__main__.py"), run_name="policy_pack")
+    (pack,) = packs
+    return {each.name: each.enforcement_level for each in pack.policies}
+
+
+def test_check_and_the_pack_have_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check --policy` finds, in a program with every fault, what the pack is made of."""
+    resources = tuple(
+        Resource(
+            urn=f"urn:{number}",
+            type=kind,
+            name="a",
+            parent=None,
+            component=False,
+            read_id=None,
+            provider=None,
+            depends_on=(),
+            inputs=inputs,
+            options={},
+            outputs=None,
+        )
+        for number, (kind, inputs, _) in enumerate(BROKEN.values())
+    )
+    found = policy_findings.findings(Plan(stack="lab", resources=resources, exports={}), ())
+    assert {each.name: each.severity for each in found} == offered_by_the_pack(monkeypatch)
 
 
 @pytest.mark.parametrize("case", [*BROKEN.values(), *((*case, "") for case in KEPT.values())])

@@ -71,6 +71,60 @@ def test_gpus_that_no_job_sees(tmp_path: pathlib.Path) -> None:
         assert "job-pods-without-gpus" not in [name for name, *_ in found(tmp_path, change)]
 
 
+def allowed(*folders: str) -> Change:
+    def change(sections: dict[str, Any]) -> None:
+        sections["hostPaths"] = [*folders]
+
+    return change
+
+
+def of_node(path: str) -> dict[str, Any]:
+    return {"hostPath": {"path": path}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"volumes": {"models": {"mountPath": "/m", "source": of_node("/srv/models")}}}, "volumes.models"),
+        ({"workVolume": of_node("/srv/models")}, "workVolume"),
+        ({"podTemplate": {"spec": {"volumes": [{"name": "m", **of_node("/srv/models")}]}}}, "podTemplate"),
+    ],
+)
+def test_folders_of_the_node_are_allowed_by_the_stack_file(
+    fields: dict[str, Any], place: str, tmp_path: pathlib.Path
+) -> None:
+    finding = ("host-path", "error", f"profiles.large.{place}")
+    assert finding in found(tmp_path, profile(**fields))
+    assert finding in found(tmp_path, both(profile(**fields), allowed("/srv/models-of-others")))
+    assert "host-path" not in [name for name, *_ in found(tmp_path, both(profile(**fields), allowed("/srv")))]
+    assert message(tmp_path, profile(**fields), "host-path") == (
+        "/srv/models of the node is mounted by pods, and the stack file does not allow it; add it to hostPaths"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [
+        ("/", "/etc/kubernetes"),
+        ("/var/run/docker.sock", "/run/docker.sock"),
+        ("/run/containerd/containerd.sock", "/run/containerd"),
+        ("/etc/kubernetes", "/etc/kubernetes"),
+    ],
+)
+def test_folders_that_give_the_node_are_errors_even_if_allowed(path: str, leads: str, tmp_path: pathlib.Path) -> None:
+    mounted = profile(volumes={"node": {"mountPath": "/node", "source": of_node(path)}})
+    for change in (mounted, both(mounted, allowed(path, "/"))):
+        assert message(tmp_path, change, "host-path") == (
+            f"{path} of the node gives pods the whole node: it leads to {leads}; mount a folder with data alone"
+        )
+
+    def acknowledge(sections: dict[str, Any]) -> None:
+        entry = {"finding": "host-path", "path": "profiles.large.volumes.node", "reason": "a", "until": "2027-03-31"}
+        sections["acknowledged"] = [entry]
+
+    assert "host-path" not in [name for name, *_ in found(tmp_path, both(mounted, acknowledge))]
+
+
 def test_pods_of_jobs_have_no_daemon(tmp_path: pathlib.Path) -> None:
     names = [name for name, *_ in found(tmp_path, both(profile(docker=PODS), runner(docker=True)))]
     assert not {"shared-docker", "unlimited-docker"} & {*names}

@@ -50,7 +50,7 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
     if plan is not None:
         from gpufleet_tools.check import policy_findings
 
-        found += list(policy_findings.findings(plan, tuple(found)))
+        found += list(policy_findings.findings(plan, tuple(found), settings.host_paths))
     names_of_settings = NAMES | kind.NAMES | compatibility_findings.NAMES | runner_findings.NAMES
     found += _unused_acknowledgements(settings, found, names_of_settings, with_plan=plan is not None)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))

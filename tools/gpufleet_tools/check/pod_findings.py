@@ -8,12 +8,14 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from gpufleet.arc.strategic_merge import MERGE_KEYS
+from gpufleet.problem import Path
 from gpufleet_stacks.runners import POD_FIELDS
 from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.problems import dotted, listed
 from gpufleet_stacks.settings.stack_file import StackFile
 from gpufleet_tools.check.finding import Finding
+from gpufleet_tools.policy import pods
 
 HOOK_TEMPLATE = "ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE"
 """Variable that names a pod template for job containers (docs/adrs/0096-hook-extensions.md of
@@ -107,7 +109,19 @@ def _with_pods(settings: Settings) -> Iterator[tuple[str, Runner]]:
             yield label, runner
 
 
+def host_paths(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """Volumes of the node that the stack file does not allow."""
+    for name, profile in settings.profiles.items():
+        parts: dict[Path, object] = {("volumes", key): volume.source for key, volume in profile.volumes.items()}
+        parts |= {("workVolume",): profile.work_volume, ("podTemplate",): profile.pod_template}
+        for place, part in parts.items():
+            for path in pods.mounted_paths(pods.mappings(part)):
+                if message := pods.host_path_message(path, settings.host_paths):
+                    yield Finding("host-path", "error", ("profiles", name, *place), message)
+
+
 RULES = {
+    "host-path": host_paths,
     "pod-template": bypassed_rules,
     "jobs-read-secrets": readable_secrets,
     "job-pods-without-gpus": idle_gpus,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gpufleet.problem import Path
 from gpufleet_tools.check.finding import Finding
@@ -24,12 +24,13 @@ SINGLE: Mapping[str, Path] = {
 """Components by type, with the section of settings that describes the only one."""
 
 
-def findings(plan: Plan, of_settings: Iterable[Finding]) -> Iterator[Finding]:
+def findings(plan: Plan, of_settings: Iterable[Finding], host_paths: Collection[str] = ()) -> Iterator[Finding]:
     """Yield findings about the program. Findings about settings that report the same violation are not repeated."""
     reported = [finding for finding in of_settings if finding.name in policy.NAMES]
+    rules = policy.rules(host_paths)
     by_urn = {resource.urn: resource for resource in plan.resources}
     for resource in plan.owned():
-        for rule in policy.RULES:
+        for rule in rules:
             for message in rule.judge(resource.type, resource.name, resource.inputs):
                 if not any(_is_same(finding, rule.name, message) for finding in reported):
                     kind = resource.type.rpartition(":")[2]
@@ -38,7 +39,7 @@ def findings(plan: Plan, of_settings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _is_same(finding: Finding, rule: str, message: str) -> bool:
-    """Return whether a finding is about the same image or network, which is the first word of both messages."""
+    """Return whether a finding is about the same image, path or network, which is the first word of both messages."""
     return finding.name == rule and finding.message.split()[0] == message.split()[0]
 
 

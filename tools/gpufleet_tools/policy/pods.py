@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from gpufleet_stacks.settings.secrets import holds_secret, redacted, secret_keys
@@ -23,6 +23,9 @@ DECLARED_PRIVILEGED = frozenset(
 )
 """Containers that are privileged by declaration, by chart or image and name: the Docker daemon of a runner with
 `docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
+
+_DECLARED_PATHS = {"k8s-device-plugin": frozenset({"/dev", "/sys", "/var/lib/kubelet/device-plugins"})}
+"""Folders that are mounted by declaration, by name of an image: AMD's device plugin and labeller find GPUs there."""
 
 _MOVING = re.compile(
     r".*:((.+[-_.])?(latest|rolling)([-_.].+)?"
@@ -80,28 +83,59 @@ def _declared(type_token: str, properties: Properties, container: Properties) ->
     origin = properties.get("chart", "") if type_token == RELEASE else container.get("image", "")
     if not isinstance(origin, str):
         return container["name"] in {name for _, name in DECLARED_PRIVILEGED}
-    return (origin.rpartition("/")[2].partition(":")[0].partition("@")[0], container["name"]) in DECLARED_PRIVILEGED
+    return (_image_name(origin), container["name"]) in DECLARED_PRIVILEGED
 
 
-def host_paths(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Volumes through which a pod takes its node over."""
-    found = {
-        source["path"]
-        for each in _pods(type_token, properties)
-        if isinstance(source := each.get("hostPath"), Mapping) and isinstance(source.get("path"), str)
-    }
-    for path in sorted(found):
-        if leads := takes_over(path):
-            yield f"hostPath {path} gives pods their node: it leads to {leads}; mount a folder with data alone"
+def _image_name(reference: Any) -> str:
+    """Return the last part of a reference, without tag and digest."""
+    return reference.rpartition("/")[2].partition(":")[0].partition("@")[0] if isinstance(reference, str) else ""
+
+
+def host_paths(type_token: str, name: str, properties: Properties, allowed: Collection[str] = ()) -> Iterator[str]:
+    """Folders of the node in pods, but those that the stack file allows."""
+    pods = [*_pods(type_token, properties)]
+    declared = _declared_paths(type_token, pods)
+    for path in mounted_paths(pods):
+        if path not in declared and (message := host_path_message(path, allowed)):
+            yield message
+
+
+def _declared_paths(type_token: str, parts: Iterable[Properties]) -> Collection[str]:
+    """Return the folders that a pod may mount by its images; those of any image, if none is known yet."""
+    images = {_image_name(each["image"]) for each in parts if isinstance(each.get("image"), str)}
+    known = images or type_token == RELEASE
+    return {path for image, paths in _DECLARED_PATHS.items() if image in images or not known for path in paths}
+
+
+def mounted_paths(parts: Iterable[Any]) -> list[str]:
+    """Return the paths of the hostPath volumes among parts of a pod, sorted."""
+    sources = (each.get("hostPath") for each in parts if isinstance(each, Mapping))
+    paths = (source.get("path") for source in sources if isinstance(source, Mapping))
+    return sorted({path for path in paths if isinstance(path, str)})
+
+
+def host_path_message(path: str, allowed: Collection[str]) -> str | None:
+    """Return what is wrong with a hostPath; None if it is at or below an allowed folder."""
+    if leads := takes_over(path):
+        return f"{path} of the node gives pods the whole node: it leads to {leads}; mount a folder with data alone"
+    place = _place(path)
+    if any(f"{place}/".startswith(f"{_place(folder)}/") for folder in allowed):
+        return None
+    return f"{path} of the node is mounted by pods, and the stack file does not allow it; add it to hostPaths"
 
 
 def takes_over(path: str) -> str | None:
     """Return the place of a node that a hostPath leads to: the path is above, at or below it. None for other paths."""
-    place = posixpath.normpath(f"/{path}").replace("//", "/")
-    place = re.sub(r"^/var/run(?=/|$)", "/run", place).rstrip("/")
+    place = _place(path)
     return next(
         (each for each in PATHS_OF_THE_NODE if f"{each}/".startswith(f"{place}/") or place.startswith(f"{each}/")), None
     )
+
+
+def _place(path: str) -> str:
+    """Return a path in its one form, without a slash at its end: the root is an empty text."""
+    place = posixpath.normpath(f"/{path}").replace("//", "/")
+    return re.sub(r"^/var/run(?=/|$)", "/run", place).rstrip("/")
 
 
 def mutable_images(type_token: str, name: str, properties: Properties) -> Iterator[str]:
@@ -163,17 +197,18 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 def _pods(type_token: str, properties: Properties) -> Iterator[Properties]:
     """Every mapping below a workload or a chart's values: containers and pods are among them."""
     if type_token.startswith("kubernetes:"):
-        yield from _mappings(properties.get("values") if type_token == RELEASE else properties.get("spec"))
+        yield from mappings(properties.get("values") if type_token == RELEASE else properties.get("spec"))
 
 
-def _mappings(value: Any) -> Iterator[Properties]:
+def mappings(value: Any) -> Iterator[Properties]:
+    """Yield every mapping in a value, itself first."""
     if isinstance(value, Mapping):
         yield value
         for item in value.values():
-            yield from _mappings(item)
+            yield from mappings(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _mappings(item)
+            yield from mappings(item)
 
 
 def _is_container(value: Properties) -> bool:

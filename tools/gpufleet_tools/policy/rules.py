@@ -3,8 +3,10 @@ policy pack in the engine. Only the standard library, as there."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,7 +39,7 @@ RULES = (
     Rule(
         name="host-path",
         severity="error",
-        description="Pods mount no folder or socket that gives them their node.",
+        description="Pods mount folders of their node that the stack file allows, and none that gives them the node.",
         judge=pod_policy.host_paths,
     ),
     Rule(
@@ -89,6 +91,14 @@ RULES = (
         judge=cloud_policy.unheld_toolkits,
     ),
 )
+"""The rules of a stack that allows pods no folder of their node."""
+
+
+def rules(host_paths: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules of a stack. `host_paths` are the folders of nodes that its file allows pods to mount."""
+    judge = functools.partial(pod_policy.host_paths, allowed=host_paths)
+    return tuple(dataclasses.replace(rule, judge=judge) if rule.name == "host-path" else rule for rule in RULES)
+
 
 NAMES = frozenset(rule.name for rule in RULES)
 """Names that an acknowledgement can give."""

@@ -21,6 +21,7 @@ from gpufleet_stacks.settings.models.value_types import (
     Count,
     Date,
     Filled,
+    Folder,
     GithubUrl,
     Id,
     Label,
@@ -212,6 +213,9 @@ class Settings(Model):
     """Settings shared by several runners, by name of the profile."""
     runners: dict[Label, Runner]
     """Runners, by their `runs-on` label."""
+    host_paths: tuple[Folder, ...] = ()
+    """Folders of the nodes that pods may mount as `hostPath`, each with everything below it. Other folders are errors
+    of the policy, and so are the sockets of container engines and the nodes' credentials even if listed here."""
     acknowledged: tuple[Acknowledgement, ...] = ()
     """Known findings, each acknowledged with a reason and an expiry date."""
 

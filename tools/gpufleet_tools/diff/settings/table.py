@@ -133,6 +133,7 @@ _EVERY_STACK: Mapping[str, Effect] = {
     "runners.<label>.limits.memory": users("memory limit"),
     "runners.<label>.deprecated.until": users("served until"),
     "runners.<label>.deprecated.use": users("use instead"),
+    "hostPaths": operators("folders of the nodes that pods may mount"),
     "acknowledged": no_effect("acknowledged findings"),
 }
 
