@@ -239,6 +239,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
                 "      volumes: {models: {mountPath: /models, source: {hostPath: {path: /models}}}}\n",
             ),
             (MI300, 'nodeSelector: {pytorch: "yes"}', "runtimeClass: rocm\n      docker: {image: docker:29.0.0-dind}"),
+            (MI300, "config:\n", "config:\n  gpu-runners:hostPaths: [/models]\n"),
         ),
         headline="changes for users",
         users="1 label changed",
@@ -248,6 +249,24 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             " Docker's daemon runs in image docker:28.2.2-dind → docker:29.0.0-dind;"
             " environment variables none → HF_HOME; volumes none → models |",
         ),
+    ),
+    "mount-the-socket-of-docker": PullRequest(
+        edits=(
+            (
+                MI300,
+                "      renderGroup: 110\n",
+                "      renderGroup: 110\n"
+                "      volumes: {docker: {mountPath: /var/run/docker.sock,"
+                " source: {hostPath: {path: /var/run/docker.sock}}}}\n",
+            ),
+            (MI300, "config:\n", "config:\n  gpu-runners:hostPaths: [/]\n"),
+        ),
+        code=1,
+        headline="refused: host-path",
+        refused="host-path in mi300",
+        users="1 label changed",
+        resources="1 updated",
+        says=("/var/run/docker.sock of the node gives pods the whole node: it leads to /run/docker.sock",),
     ),
     "move-a-project-to-another-namespace": PullRequest(
         edits=((MI300, "namespace: test-cluster\n", "namespace: ci\n"),),

@@ -264,7 +264,7 @@ def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None
     prices = {label.label: label.cost_per_hour for pool in (cost.pools if cost else ()) for label in pool.labels}
     return [
         EvaluatedLabel(
-            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"docker"}),
+            **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"docker", "guaranteed"}),
             docker=entry.docker is not None,
             least=runners[entry.label].min,
             most=entry.at_most,
