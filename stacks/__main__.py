@@ -3,8 +3,7 @@
 import pathlib
 import sys
 
-# `pulumi install` installs the dependencies, not this project; and a checkout runs its own modules, whatever other
-# checkout is installed.
+# `pulumi install` installs the dependencies only. Each checkout runs its own modules, even if another is installed.
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "components"), str(ROOT / "stacks")]
 

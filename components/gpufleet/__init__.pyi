@@ -1,7 +1,7 @@
-"""Reusable Pulumi components of GPU CI clusters.
+"""Reusable Pulumi components for GPU CI clusters.
 
 One package for each area: `gpufleet.arc`, `gpufleet.aws`, `gpufleet.bare_metal`, `gpufleet.nvidia` and `gpufleet.amd`.
-Public names are those in each package's `__init__.pyi`.
+The public names are those in each package's `__init__.pyi`.
 """
 
 from .problem import InvalidArguments as InvalidArguments

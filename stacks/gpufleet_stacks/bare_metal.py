@@ -1,4 +1,4 @@
-"""AMD Conductor and other machines that somebody owns: the cluster on them, and what runs there."""
+"""Stacks on your own machines, such as AMD Conductor: the cluster, and the components that run on it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from gpufleet_stacks.settings.problems import NAMESPACE
 
 
 def build(settings: BareMetalSettings) -> Fleet:
-    """Everything that runs on the cluster, the cluster itself where it is to be made, and the stack's outputs."""
-    needs, made = on_machines(settings.cluster)
-    provider = cluster_provider(settings.cluster, needs, made)
+    """Create the components of the stack, and with kubespray the cluster itself; export the stack's outputs."""
+    needs, created = on_machines(settings.cluster)
+    provider = cluster_provider(settings.cluster, needs, created)
     opts = pulumi.ResourceOptions(providers=[provider])
     if settings.cluster.pools_of("amd"):
         AmdGpuDevicePlugin("amd-gpu-device-plugin", device_plugin_args(settings), opts)
@@ -40,37 +40,37 @@ def build(settings: BareMetalSettings) -> Fleet:
     on_cluster = runners.build(
         settings, lambda runner: Place(gpu_resource=settings.gpu_resource(settings.pool_name(runner))), opts
     )
-    return Fleet(provider=provider, cluster=made, runners=on_cluster)
+    return Fleet(provider=provider, cluster=created, runners=on_cluster)
 
 
 def cluster_provider(
-    cluster: BareMetalCluster, needs: Sequence[pulumi.Resource], made: KubesprayCluster | None
+    cluster: BareMetalCluster, needs: Sequence[pulumi.Resource], created: KubesprayCluster | None
 ) -> pulumi_kubernetes.Provider:
-    """The one way to the cluster. Its identity is the cluster's name, so that a renewed kubeconfig replaces nothing.
-    Whatever is on the cluster waits for it, and so for what is done on the machines."""
-    given = cluster.kubeconfig
+    """Return the Kubernetes provider of the cluster. Its identity is the cluster's name, so that a renewed kubeconfig
+    replaces no resources. It depends on the work on the machines, and so does everything on the cluster."""
+    source = cluster.kubeconfig
     context: str | None = None
     kubeconfig: pulumi.Input[str | None]
-    if isinstance(given, ContextKubeconfig):
-        # An output of None, since the SDK replaces None by this shell's $KUBECONFIG, which would enter the state. With
-        # no file registered, the provider looks for one when it runs: $KUBECONFIG, then ~/.kube/config.
-        context, kubeconfig = given.context, given.path or pulumi.Output.from_input(None)
+    if isinstance(source, ContextKubeconfig):
+        # An output of None: the SDK would replace None by this shell's $KUBECONFIG and store that in the state. Without
+        # a registered file, the provider finds one when it runs: $KUBECONFIG, then ~/.kube/config.
+        context, kubeconfig = source.context, source.path or pulumi.Output.from_input(None)
     else:
-        kubeconfig = made.kubeconfig if made else pulumi.Config(NAMESPACE).require_secret("kubeconfig")
+        kubeconfig = created.kubeconfig if created else pulumi.Config(NAMESPACE).require_secret("kubeconfig")
     return pulumi_kubernetes.Provider(
         cluster.name,
         context=context,
         kubeconfig=kubeconfig,
         cluster_identifier=cluster.name,
-        # A rotated key is written in place. By default the Secret is deleted first, and runners have no credentials.
+        # Update Secrets in place. By default, a rotated key first deletes the Secret that runners need.
         enable_secret_mutable=True,
         opts=pulumi.ResourceOptions(depends_on=[*needs]),
     )
 
 
 def on_machines(cluster: BareMetalCluster) -> tuple[list[pulumi.Resource], KubesprayCluster | None]:
-    """What is done on the machines themselves: NVIDIA's container toolkit, then the cluster. Returns what to wait for,
-    and the cluster where kubespray makes it."""
+    """Install the NVIDIA container toolkit on the machines, then create the cluster with kubespray, as far as the
+    settings ask for either. Return the resources to wait for, and the cluster if kubespray creates it."""
     if not cluster.makes_use_of_ssh:
         return [], None
     opts = pulumi.ResourceOptions(providers=[pulumi_command.Provider("machines")])
@@ -81,12 +81,12 @@ def on_machines(cluster: BareMetalCluster) -> tuple[list[pulumi.Resource], Kubes
     args = cluster_args(cluster, key, needs, pulumi.Config(NAMESPACE).require_secret)
     if args is None:
         return needs, None
-    made = KubesprayCluster(cluster.name, args, opts)
-    return [made.ready], made
+    created = KubesprayCluster(cluster.name, args, opts)
+    return [created.ready], created
 
 
 def device_plugin_args(settings: BareMetalSettings) -> AmdGpuDevicePluginArgs:
-    """The plugin runs on the nodes of every pool, unless the settings say where."""
+    """Return the device plugin's arguments. By default it runs on the nodes of all AMD pools."""
     plugin, pools = settings.device_plugin, list(settings.cluster.pools_of("amd").values())
     selector = common_labels(pools) if plugin.node_selector is None else plugin.node_selector
     taints = {taint: None for pool in pools for taint in pool.taints}
@@ -105,11 +105,11 @@ def device_plugin_args(settings: BareMetalSettings) -> AmdGpuDevicePluginArgs:
 
 
 def common_labels(pools: list[NodePool]) -> dict[str, str]:
-    """Labels that every pool has."""
+    """Return the labels that all pools share."""
     first, *others = pools
     return {key: value for key, value in first.labels.items() if all(p.labels.get(key) == value for p in others)}
 
 
 def tolerating(taint: TaintSettings) -> dict[str, str]:
-    """The toleration of one taint."""
+    """Return a toleration of one taint."""
     return {"key": taint.key, "operator": "Exists", "effect": taint.effect}

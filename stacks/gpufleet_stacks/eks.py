@@ -1,17 +1,16 @@
-"""AWS: a cluster on EKS, Karpenter that buys its nodes, and NVIDIA's device plugin on them.
+"""Stacks on AWS: an EKS cluster, Karpenter, which provisions its nodes, and the NVIDIA device plugin.
 
-What a destroy takes with it, though Pulumi never made it: instances, their volumes, launch templates and instance
-profiles. Karpenter's controller removes them before it lets go of a pool and its EC2NodeClass (`finalize` in
-pkg/controllers/nodeclass/controller.go of aws/karpenter-provider-aws at v1.14.1), and stays until the last of them is
-gone. Where the controller is lost first, they are left, and NodePools hang on their finalizers.
+`pulumi destroy` also removes resources that Karpenter created: instances, their volumes, launch templates and instance
+profiles. Karpenter's controller deletes them before it removes the finalizer of a pool or EC2NodeClass (`finalize` in
+pkg/controllers/nodeclass/controller.go of aws/karpenter-provider-aws at v1.14.1), and Pulumi deletes the controller
+last. If the controller fails earlier, those resources remain, and so do NodePools with a finalizer.
 
-What it leaves: load balancers and EBS volumes of Services and claims that somebody has made on the cluster. The stack
-makes none. Remove them first: the VPC does not go while a load balancer's interfaces are in it, and volumes are paid
-for until they are found. The control plane's log group may come back, for what it still had to say, and the key of the
-cluster's secrets is kept for 30 days.
+`pulumi destroy` does not remove load balancers and EBS volumes of Services and volume claims that users created on the
+cluster. Delete those first: AWS refuses to delete a VPC with a load balancer's interfaces, and bills the volumes. EKS
+may recreate the log group for late logs of the control plane. AWS keeps the key of the cluster's secrets for 30 days.
 
-With `deletionProtection` on, control plane and VPC are protected in Pulumi's state too, so that `pulumi destroy`
-refuses before anything is gone.
+With `deletionProtection`, control plane and VPC are also protected in Pulumi's state: `pulumi destroy` refuses before
+it deletes anything.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from gpufleet_stacks.settings.system_requests import ARC_CONTROLLER, KARPENTER, 
 
 
 def build(settings: EksSettings) -> Fleet:
-    """The cluster with everything that runs on it, and the stack's outputs."""
+    """Create the cluster and the components that run on it; export the stack's outputs."""
     cluster, mirror = settings.cluster, settings.charts.mirror if settings.charts else None
     account = Provider("aws", region=cluster.region, allowed_account_ids=[cluster.account])
     in_account = pulumi.ResourceOptions(providers=[account])
-    eks = EksCluster(cluster.name, cluster_args(cluster, network(cluster, in_account)), in_account)
+    eks = EksCluster(cluster.name, cluster_args(cluster, network_of(cluster, in_account)), in_account)
     opts = pulumi.ResourceOptions(providers=[account, eks.provider])
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
     pools = {
@@ -58,7 +57,7 @@ def build(settings: EksSettings) -> Fleet:
     plugins = []
     if pools_with_gpus(cluster):
         plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
-    made = runners.build(
+    on_cluster = runners.build(
         settings,
         lambda runner: Place(
             gpu_resource=GPU,
@@ -77,20 +76,20 @@ def build(settings: EksSettings) -> Fleet:
         needs = [pools[smoke.pool].ready, *plugins]
         smoke_workload(smoke, cluster.node_pools[smoke.pool], needs, [eks.provider])
     pulumi.export("endpoint", eks.reference.endpoint)
-    return Fleet(provider=eks.provider, cluster=eks, runners=made, node_pools=pools)
+    return Fleet(provider=eks.provider, cluster=eks, runners=on_cluster, node_pools=pools)
 
 
-def network(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> NetworkReference:
-    """The cluster's network: made, or there already."""
-    given = cluster.network
-    if given.kind == "own":
-        return EksNetwork(f"{cluster.name}-network", network_args(cluster, given), opts).reference
-    vpc = Vpc.get(f"{cluster.name}-network", given.vpc_id, opts=opts)
-    return NetworkReference(vpc_id=given.vpc_id, private_subnets=given.private_subnets, cidr=vpc.cidr_block)
+def network_of(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> NetworkReference:
+    """Create the cluster's network, or look up an existing one."""
+    network = cluster.network
+    if network.kind == "own":
+        return EksNetwork(f"{cluster.name}-network", network_args(cluster, network), opts).reference
+    vpc = Vpc.get(f"{cluster.name}-network", network.vpc_id, opts=opts)
+    return NetworkReference(vpc_id=network.vpc_id, private_subnets=network.private_subnets, cidr=vpc.cidr_block)
 
 
 def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | None) -> KarpenterArgs:
-    """Karpenter as its component takes it."""
+    """Return the arguments of Karpenter's component."""
     shared = any(pool.sharing for pool in cluster.node_pools.values())
     monitor = cluster.karpenter.service_monitor
     return KarpenterArgs(
@@ -105,7 +104,7 @@ def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | N
         memory=KARPENTER.requests["memory"],
         isolated=cluster.network.kind == "own" and cluster.network.nat_gateways == "none",
         chart_mirror=mirror,
-        # Without it Karpenter buys a GPU for each pod, whatever the overlays say.
+        # Without this gate, Karpenter ignores the overlays and provisions one GPU for each pod.
         feature_gates=FeatureGates(node_overlay=shared, node_repair=cluster.karpenter.node_repair),
         service_monitor=ServiceMonitor(labels=monitor.labels) if monitor else None,
         spot_service_linked_role=cluster.karpenter.spot_service_linked_role,
@@ -114,7 +113,7 @@ def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | N
 
 
 def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
-    """The plugin, on the nodes of every pool with GPUs."""
+    """Return the arguments of the device plugin, which runs on the nodes of all pools with GPUs."""
     plugin, cluster = settings.nvidia_plugin, settings.cluster
     pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
     taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
@@ -144,7 +143,7 @@ def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevic
 def smoke_workload(
     smoke: SmokeWorkload, pool: KarpenterPool, needs: list[pulumi.Resource], providers: list[pulumi.ProviderResource]
 ) -> Deployment:
-    """Pods that ask for a GPU and sleep."""
+    """Create the Deployment of sleeping pods that request GPUs."""
     labels = {"app": "gpu"}
     container: dict[str, Any] = {
         "name": "gpu-container",

@@ -1,4 +1,4 @@
-"""Fleet: the components of a stack, for the program that adds resources of its own to them."""
+"""Fleet: the components of a stack, for programs that add their own resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Runners:
     """ARC, the projects and the scale sets of a stack."""
 
     controller: ArcController
-    """The controller."""
+    """The ARC controller."""
     projects: Mapping[str, RunnerProject]
     """Projects, by their name in the stack file."""
     scale_sets: Mapping[str, RunnerScaleSet]
@@ -31,10 +31,10 @@ class Fleet:
     """The components of a stack."""
 
     provider: pulumi_kubernetes.Provider
-    """The provider of the cluster: resources with it are created once the cluster is there."""
+    """Kubernetes provider of the cluster. Resources that use it are created after the cluster."""
     cluster: EksCluster | KubesprayCluster | None
-    """The cluster; None where the stack uses one that exists."""
+    """The cluster; None if the stack uses an existing one."""
     runners: Runners
     """ARC, the projects and the scale sets."""
     node_pools: Mapping[str, KarpenterNodePool] = field(default_factory=dict)
-    """Karpenter's node pools, by their name in the stack file; empty on bare metal, where nodes are machines."""
+    """Karpenter's node pools, by their name in the stack file; empty on bare metal."""

@@ -1,4 +1,4 @@
-"""The Pulumi program: the settings of the stack that is running, turned into components."""
+"""The Pulumi program: creates the components that the stack's settings describe."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpufleet_stacks.settings import load
 def run() -> Fleet:
     """Register every resource of the running stack, and return its components.
 
-    The settings are the engine's configuration of the stack. Its file, `Pulumi.<stack>.yaml` in the project's folder,
-    gives the line numbers of messages.
+    The settings come from the engine's configuration. The stack file, `Pulumi.<stack>.yaml` in the project's folder,
+    only provides line numbers for messages.
 
-    Raises pulumi.RunError with every problem of the settings, one a line.
+    Raise pulumi.RunError with one line for each problem of the settings.
     """
     settings = load.from_engine(pathlib.Path(pulumi.get_root_directory()))
-    # One kind of cluster is imported: the SDKs take most of the time of a preview.
+    # Import only the SDKs of this kind of cluster: imports take most of a preview's time.
     if settings.cluster.kind == "eks":
         from gpufleet_stacks import eks
         from gpufleet_stacks.settings.models.eks import EksSettings

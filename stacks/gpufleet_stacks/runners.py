@@ -1,4 +1,4 @@
-"""What every stack has, whatever its cluster: ARC, the projects, and a scale set for each runner."""
+"""Components of every stack, independent of the kind of cluster: ARC, the projects and the scale sets."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from gpufleet_stacks.settings.problems import NAMESPACE
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a kind of cluster says about the pods of a runner."""
+    """Placement of a runner's pods, which depends on the kind of cluster."""
 
     gpu_resource: str
-    """Name under which a GPU is asked for."""
+    """Resource name by which pods request a GPU."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes of its pool, beside those that its profile selects."""
+    """Labels of the pool's nodes, in addition to those that the profile selects."""
     do_not_disrupt: bool = False
-    """That something would take its node away, unless told not to."""
+    """Whether pods need Karpenter's annotation that prevents disruption of their node."""
     needs: Sequence[pulumi.Resource] = ()
-    """What has to be there as long as it is."""
+    """Resources that must exist before the scale set, and outlive it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemPlace:
-    """Where a kind of cluster has ARC's controller and listeners run."""
+    """Placement and requests of ARC's controller and listeners."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes."""
@@ -74,7 +74,7 @@ def build(
     opts: pulumi.ResourceOptions,
     system: SystemPlace = SystemPlace(),
 ) -> Runners:
-    """ARC, the projects and the scale sets, and the stack's outputs."""
+    """Create ARC, the projects and the scale sets; export the stack's outputs."""
     controller = ArcController("arc", controller_args(settings, system), opts)
     projects = {
         name: RunnerProject(name, project_args(name, project), opts) for name, project in settings.projects.items()
@@ -89,7 +89,7 @@ def build(
 
 
 def controller_args(settings: Settings, system: SystemPlace) -> ArcControllerArgs:
-    """The controller as its component takes it."""
+    """Return the arguments of the ARC controller."""
     return ArcControllerArgs(
         namespace=settings.arc.namespace,
         release=settings.arc.release,
@@ -104,7 +104,7 @@ def controller_args(settings: Settings, system: SystemPlace) -> ArcControllerArg
 
 
 def project_args(name: str, project: Project) -> RunnerProjectArgs:
-    """A project as its component takes it."""
+    """Return the arguments of a project."""
     return RunnerProjectArgs(
         config_url=project.config_url,
         namespace=project.namespace,
@@ -114,7 +114,7 @@ def project_args(name: str, project: Project) -> RunnerProjectArgs:
 
 
 def component_credentials(project: str, credentials: Credentials) -> ExistingSecret | GithubApp | GithubToken:
-    """A project's credentials; what is secret comes from the stack's configuration."""
+    """Return a project's credentials, with secrets from the stack's configuration."""
     if isinstance(credentials, ExistingSecretCredentials):
         return ExistingSecret(name=credentials.secret_name, revision=credentials.revision)
     secret = pulumi.Config(NAMESPACE).require_secret(secret_key(project, credentials))
@@ -131,7 +131,7 @@ def component_credentials(project: str, credentials: Credentials) -> ExistingSec
 def scale_set_args(
     label: str, settings: Settings, place: Place, controller: ControllerReference, project: ProjectReference
 ) -> RunnerScaleSetArgs:
-    """A runner with everything that its profile and its place say about it."""
+    """Return the arguments of a runner's scale set, from the runner, its profile and its placement."""
     runner = settings.runners[label]
     profile = settings.profile(runner)
     return RunnerScaleSetArgs(
@@ -191,7 +191,7 @@ def scale_set_args(
 
 
 def docker_mode(settings: DockerSettings) -> Docker | KubernetesMode:
-    """How jobs run containers, as the component takes it."""
+    """Return the scale set's argument `docker`."""
     if isinstance(settings, DockerSidecar):
         return Docker(
             image=settings.image,
@@ -220,25 +220,25 @@ POD_FIELDS: Mapping[str, str] = {
     "host_users": "hostUsers",
     "termination_grace_period_seconds": "terminationGracePeriodSeconds",
 }
-"""Settings of a profile that are fields of the pod's spec as they stand, by the name of the setting."""
+"""Fields of the pod's spec that settings of a profile set unchanged, by the name of the setting."""
 
 
 def pod_fields(profile: Profile) -> dict[str, Any]:
-    """Those fields of the pod's spec that a profile sets."""
-    given = {field: getattr(profile, setting) for setting, field in POD_FIELDS.items()}
+    """Return the fields of the pod's spec that a profile sets."""
+    values = {field: getattr(profile, setting) for setting, field in POD_FIELDS.items()}
     return {
         field: list(value) if isinstance(value, tuple) else value
-        for field, value in given.items()
+        for field, value in values.items()
         if value is not None and value not in ({}, ())
     }
 
 
 def listener_metrics(profile: Profile) -> dict[str, Any] | None:
-    """The metrics of a profile's listeners, as the chart takes them; None where it says nothing."""
+    """Return the chart value `listenerMetrics` of a profile; None if the profile sets no metrics."""
     if profile.listener_metrics is None:
         return None
-    given = profile.listener_metrics.model_dump(exclude_defaults=True)
-    return {kind: {name: _as_lists(metric) for name, metric in metrics.items()} for kind, metrics in given.items()}
+    kinds = profile.listener_metrics.model_dump(exclude_defaults=True)
+    return {kind: {name: _as_lists(metric) for name, metric in metrics.items()} for kind, metrics in kinds.items()}
 
 
 def _as_lists(metric: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -246,5 +246,5 @@ def _as_lists(metric: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def toleration_object(toleration: Toleration) -> dict[str, str]:
-    """A toleration as Kubernetes writes it."""
+    """Return a toleration in Kubernetes syntax."""
     return toleration.model_dump(exclude_none=True)

@@ -36,7 +36,7 @@ def test_a_secret_that_is_not_set_is_named_with_its_whole_key(adopter: Environme
     ci_fleet.edited(project, "Pulumi.lab.yaml", "  gpu-runners:lab-token: {secure: v1:first}\n", "")
     ended = adopter.run("gpufleet", "check", cwd=project)
     assert ended.code == 1
-    assert "the secret 'lab-token' is not set: pulumi config set --secret gpu-runners:lab-token" in ended.out
+    assert "the secret 'lab-token' is not set; set it: pulumi config set --secret gpu-runners:lab-token" in ended.out
 
 
 @pytest.mark.parametrize("options", [[], ["-C", "ci-fleet"]])

@@ -197,7 +197,7 @@ def test_up_without_a_secret_is_refused_in_one_line(checkout: Checkout) -> None:
     printed = refused.stdout + refused.stderr
     assert "Traceback" not in printed
     assert (
-        "projects.gpu-test-cluster.credentials: the secret 'gpu-test-cluster-privateKey' is not set: "
+        "projects.gpu-test-cluster.credentials: the secret 'gpu-test-cluster-privateKey' is not set; set it: "
         "pulumi config set --secret gpu-runners:gpu-test-cluster-privateKey"
     ) in printed
 

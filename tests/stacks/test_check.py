@@ -17,7 +17,7 @@ INVALID = SOUND.replace("gpus: 2", "gpus: 3")
 
 FAULT = "Pulumi.bad.yaml:21: runners.mi300-gpu-2.gpus: 3 does not divide a node of 8 GPUs; use 1, 2, 4 or 8\n"
 FINDING = (
-    "Pulumi.open.yaml:17: projects.ml.credentials: error: the secret 'ml-token' is not set: "
+    "Pulumi.open.yaml:17: projects.ml.credentials: error: the secret 'ml-token' is not set; set it: "
     "pulumi config set --secret gpu-runners:ml-token [missing-secret]\n"
 )
 

@@ -177,7 +177,7 @@ def test_labels_that_no_setting_is_for_keep_their_names(tmp_path: pathlib.Path) 
     """One begins like another that there is a setting for."""
     asked = "        requirements: [{key: karpenter.k8s.aws/instance-cpu-manufacturer, operator: In, values: [aws]}]\n"
     (told,) = problems(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
-    assert told.startswith("cluster.nodePools.gpu.instances: no instance type meets all of them; ")
+    assert told.startswith("cluster.nodePools.gpu.instances: no instance type meets all requirements; ")
     assert "with karpenter.k8s.aws/instance-cpu-manufacturer amd" in told
 
 
@@ -197,7 +197,7 @@ def test_what_a_message_advises_is_accepted_and_no_more(
     runner = content["config"]["gpu-runners:runners"]["a10g"]
     runner[setting] = "9999" if setting == "cpu" else "9999Gi"
     (told,) = problems(yaml.safe_dump(content), tmp_path)
-    found = re.search(r" has ([0-9.]+)(\w*); request at most that", told)
+    found = re.search(r" has room for ([0-9.]+)(\w*); request at most that", told)
     assert found
     runner[setting] = found[1] + found[2]
     assert problems(yaml.safe_dump(content), tmp_path) == []
@@ -222,11 +222,11 @@ def in_region(text: str, region: str) -> str:
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
-        pytest.param(with_instances(families=["g99"]), "no instance type meets all of them", id="a new family"),
+        pytest.param(with_instances(families=["g99"]), "no instance type meets all requirements", id="a new family"),
         pytest.param(in_region(SMALLEST, "ap-southeast-1"), "is not offered in", id="a family in a new zone"),
         pytest.param(
             in_region(with_instances(categories=["p"], sizes=["24xlarge"]), "eu-south-1").replace("gpus: 4", "gpus: 8"),
-            "none of the types that meet the requirements, such as p3dn",
+            "no instance type that meets the requirements (p3dn",
             id="a category in a new zone",
         ),
     ],
@@ -234,7 +234,7 @@ def in_region(text: str, region: str) -> str:
 def test_counts_of_gpus_stand_for_the_table(text: str, refused: str, tmp_path: pathlib.Path) -> None:
     (told,) = problems(text, tmp_path)
     assert refused in told
-    assert "write gpuCounts" in told
+    assert "set gpuCounts" in told
     content = yaml.safe_load(text)
     content["config"]["gpu-runners:cluster"]["nodePools"]["gpu"]["instances"]["gpuCounts"] = [1, 8]
     assert problems(yaml.safe_dump(content), tmp_path) == []

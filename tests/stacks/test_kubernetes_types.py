@@ -121,7 +121,12 @@ def test_what_kubernetes_takes(kind: str, value: dict[str, Any]) -> None:
         ("SecurityContext", {"privileged": "true"}, ("privileged",), "write true, without quotes"),
         ("SecurityContext", {"capabilities": {"add": "NET_ADMIN"}}, ("capabilities", "add"), "is not a list"),
         ("VolumeMount", {"name": "a"}, ("mountPath",), "is missing; Kubernetes' VolumeMount requires it"),
-        ("VolumeSource", {"hostPath": "/models"}, ("hostPath",), "HostPathVolumeSource is one"),
+        (
+            "VolumeSource",
+            {"hostPath": "/models"},
+            ("hostPath",),
+            "write the fields of Kubernetes' HostPathVolumeSource",
+        ),
         ("Container", {"name": "a", "env": [{"name": "B", "value": 1}]}, ("env", 0, "value"), 'in quotes: "1"'),
         ("Container", {"name": "a", "env": [{"name": "B", "value": True}]}, ("env", 0, "value"), 'in quotes: "true"'),
         ("Affinity", {"nodeAffinity": {"required": {}}}, ("nodeAffinity", "required"), "unknown field of Kubernetes'"),

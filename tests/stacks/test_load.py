@@ -104,9 +104,9 @@ def test_a_missing_secret_is_refused(engine: Engine, tmp_path: pathlib.Path) -> 
     file = read(copied(CASES / "two-projects.ok.yaml", tmp_path))
     engine(dict(file.values), {"ml-token": "decrypted"})
     assert refused(tmp_path) == [
-        "Pulumi.lab.yaml:7: cluster.kubeconfig: the secret 'kubeconfig' is not set: "
+        "Pulumi.lab.yaml:7: cluster.kubeconfig: the secret 'kubeconfig' is not set; set it: "
         "pulumi config set --secret gpu-runners:kubeconfig",
-        "Pulumi.lab.yaml:29: projects.vision.credentials: the secret 'vision-privateKey' is not set: "
+        "Pulumi.lab.yaml:29: projects.vision.credentials: the secret 'vision-privateKey' is not set; set it: "
         "pulumi config set --secret gpu-runners:vision-privateKey",
     ]
 
@@ -116,7 +116,7 @@ def test_a_secret_that_the_engine_has_in_plain_text_is_refused(engine: Engine, t
     engine({**file.values, "ml-token": "hush"}, {"kubeconfig": "hush", "vision-privateKey": "hush"})
     told = refused(tmp_path)
     assert told == [
-        "Pulumi.lab.yaml:16: ml-token: is a secret in plain text; revoke it, then: "
+        "Pulumi.lab.yaml:16: ml-token: is a secret in plain text; revoke it, then set a new one: "
         "pulumi config set --secret gpu-runners:ml-token"
     ]
 
@@ -125,7 +125,7 @@ def test_a_section_that_is_a_secret_is_refused_unread(engine: Engine, tmp_path: 
     file = read(copied(CASES / "smallest.ok.yaml", tmp_path))
     engine(dict(file.values) | {"projects": {}}, {"projects": "hush"})
     assert refused(tmp_path) == [
-        "Pulumi.lab.yaml:13: projects: is a secret; settings are plain, set it without --secret"
+        "Pulumi.lab.yaml:13: projects: is encrypted, but a setting must be plain text; set it without --secret"
     ]
 
 

@@ -101,7 +101,7 @@ def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> No
         "35: profiles.whole.imagee: unknown key; did you mean 'image'?",
         "46: runners.mi300-cpx.memory: 35Gi exceeds the share of 1 GPU: 64 such runners fill a node; "
         "request at most 34.3Gi",
-        "46: runners.mi300-cpx.min: 4 is more than max, 3; lower min or raise max",
+        "46: runners.mi300-cpx.min: 4 exceeds max (3); lower min, or raise max",
     ]
 
 

@@ -260,7 +260,7 @@ def test_keys_are_text(folder: pathlib.Path, key: str) -> None:
 def test_secrets_stand_under_keys_of_their_own(folder: pathlib.Path, value: str) -> None:
     file = reading(folder, f"config:\n  gpu-runners:arc: {{release: {value}}}\n")
     assert [problem.message for problem in file.problems] == [
-        "is a secret among other settings; a secret needs a key of its own"
+        "is an encrypted value inside a setting; a secret requires its own configuration key"
     ]
     assert "v1:abc" not in str(file.values)
 
@@ -272,7 +272,7 @@ def test_a_key_called_secure_among_others_is_none(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("tag", ["!mine", "!!binary", "!!set", "!!python/object/apply:os.system"])
 def test_tags_are_refused(folder: pathlib.Path, tag: str) -> None:
     (problem,) = problems(folder, f"config:\n  gpu-runners:arc: {{release: {tag} {{a: b}}}}\n")
-    assert problem.startswith("2: arc.release: has the tag ")
+    assert problem.startswith("2: arc.release: has the YAML tag ")
 
 
 # -- what cannot be read ----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""The settings language of stack files: file, models, rules, schema."""
+"""Settings of stack files: parsing, models, rules and schema."""

@@ -21,9 +21,9 @@ class Daemon:
     """A DaemonSet's pod on a node."""
 
     cpu: str = "0"
-    """Cores that its containers request in total."""
+    """Total CPU requests of its containers."""
     memory: str = "0"
-    """Memory that its containers request in total."""
+    """Total memory requests of its containers."""
 
 
 ADDONS: Mapping[str, Daemon | None] = {

@@ -1,4 +1,4 @@
-"""Models whose fields are described by the string below each, in JSON Schemas and wherever those are read."""
+"""Base class of models whose JSON Schema contains the docstring of each field."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pydantic_core import core_schema
 
 
 class Documented(BaseModel):
-    """Base of every model: unknown keys are refused, values never change, keys are camelCase.
+    """Base class of every model: unknown keys are rejected, instances are immutable, keys are in camel case.
 
-    Only a schema needs the descriptions. pydantic's `use_attribute_docstrings` parses the source of every class when
-    the class is made. With it, `gpufleet preview mi300` takes 1.78 times as long as importing the SDK's modules, and
-    1.41 times without it (CPU time, medians of 20 alternating runs). At most 1.5 is allowed (tests/bench/preview.py).
+    Only schemas need the descriptions. pydantic's `use_attribute_docstrings` parses the source of every class when it
+    is defined. With it, `gpufleet preview mi300` takes 1.78 times as long as importing the SDK's modules, and 1.41
+    times without it (CPU time, medians of 20 alternating runs). At most 1.5 is allowed (tests/bench/preview.py).
     """
 
     model_config = ConfigDict(
@@ -44,7 +44,7 @@ class Documented(BaseModel):
 
 @functools.cache
 def _meanings(module: str) -> dict[str, dict[str, str]]:
-    """The string below each field, by class and field."""
+    """Return the string below each field, by class and field."""
     source = pathlib.Path(str(sys.modules[module].__file__)).read_text()
     return {node.name: _fields(node) for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
 

@@ -1,4 +1,4 @@
-"""Which model a stack file's settings have: that of its cluster's kind."""
+"""Choice of the settings' model by the kind of cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gpufleet_stacks.settings.models.settings import Settings
 
 
 def model_of(values: Mapping[str, Any]) -> type[Settings]:
-    """The model of that kind of cluster; where the kind is missing or unknown, the one that tells of every kind.
+    """Return the model for the kind of cluster, or the model of all kinds if the kind is missing or unknown.
 
-    Only that one is imported: pydantic takes a tenth of a second for the models of a kind.
+    Other models are not imported, because pydantic takes a tenth of a second for those of one kind.
     """
     cluster = values.get("cluster")
     match cluster.get("kind") if isinstance(cluster, Mapping) else None:

@@ -1,4 +1,4 @@
-"""From configuration to settings: one road for the engine's configuration and for the file alone."""
+"""Validation of configuration: the same for the engine's configuration and for the file alone."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
 
 
 def from_file(path: pathlib.Path) -> tuple[Settings, StackFile]:
-    """Settings of a stack file, with no engine.
+    """Return the settings of a stack file, without an engine.
 
-    Raises InvalidSettings with every problem.
+    Raise InvalidSettings with every problem.
     """
     file = read(path)
     settings = validated(file.values, file, file.secrets)
@@ -40,9 +40,10 @@ def from_file(path: pathlib.Path) -> tuple[Settings, StackFile]:
 
 
 def from_engine(root: pathlib.Path) -> Settings:
-    """Settings of the stack that is running, from the engine's configuration; the stack file gives line numbers only.
+    """Return the settings of the running stack from the engine's configuration. The stack file only provides line
+    numbers.
 
-    Raises pulumi.RunError with every problem, one a line, and so ends the program without a traceback.
+    Raise pulumi.RunError with one line for each problem; it ends the program without a traceback.
     """
     path = root / f"Pulumi.{pulumi.get_stack()}.yaml"
     try:
@@ -50,8 +51,8 @@ def from_engine(root: pathlib.Path) -> Settings:
         file = read(path) if path.exists() else StackFile(path, pulumi.get_stack(), {}, frozenset(), {})
         settings = validated(values, file, secrets)
         missing = [
-            file.problem(tuple(asked.split(".")), missing_secret(key))
-            for key, asked in settings.secret_keys().items()
+            file.problem(tuple(setting.split(".")), missing_secret(key))
+            for key, setting in settings.secret_keys().items()
             if key not in secrets
         ]
         _refuse([*missing, *_shared_labels(settings, file)])
@@ -61,12 +62,12 @@ def from_engine(root: pathlib.Path) -> Settings:
 
 
 def missing_secret(key: str) -> str:
-    """What to do about a secret that is not set."""
-    return f"the secret '{key}' is not set: {SET_SECRET}{key}"
+    """Return the message about a secret that is not set."""
+    return f"the secret '{key}' is not set; set it: {SET_SECRET}{key}"
 
 
 def _engine_values() -> tuple[dict[str, Any], frozenset[str]]:
-    """The settings as the engine hands them over: JSON texts, and which of them are secrets."""
+    """Return the settings from the engine's configuration, parsed from JSON, and the keys of secrets."""
     prefix = f"{NAMESPACE}:"
     texts = pulumi.runtime.config.CONFIG.get() or pulumi.runtime.config.get_config_env()
     own = {key.removeprefix(prefix): text for key, text in texts.items() if key.startswith(prefix)}
@@ -82,26 +83,27 @@ def _parsed(text: str) -> Any:
 
 
 def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str]) -> Settings:
-    """The settings that the values are.
+    """Return the validated settings.
 
-    Raises InvalidSettings with every problem: of the text, of single values, and across those values that are sound.
+    Raise InvalidSettings with every problem: of the text, of single values, and between those values that are valid.
     """
     model = model_of(values)
     sections = _sections(model)
     known = {key: value for key, value in values.items() if key in sections}
     misplaced = [
-        file.problem((key,), "is a secret; settings are plain, set it without --secret") for key in secrets & sections
+        file.problem((key,), "is encrypted, but a setting must be plain text; set it without --secret")
+        for key in secrets & sections
     ]
     settings, fields = _validated(known, model, file)
-    sound, withheld = (settings, frozenset[Path]()) if settings else _sound_part(known, fields)
+    valid, withheld = (settings, frozenset[Path]()) if settings else _valid_part(known, fields)
     problems = [*fields, *_stray_keys(values, sections, file)]
-    if sound is not None:
-        broken = rules.problems(sound, withheld)
+    if valid is not None:
+        broken = rules.problems(valid, withheld)
         problems += [
             file.problem(each.path, each.message, each.code) for each in broken if not _within(each.path, withheld)
         ]
-        problems += _stray_secrets(secrets - sections, sound, withheld, file)
-    # Where the text itself is wrong, what it seems to say is no further news.
+        problems += _stray_secrets(secrets - sections, valid, withheld, file)
+    # A problem of the text explains all other problems at the same path.
     certain = [*file.problems, *misplaced]
     faulty = {problem.path for problem in certain}
     problems = [problem for problem in problems if not _within(problem.path, faulty)]
@@ -111,7 +113,7 @@ def validated(values: Mapping[str, Any], file: StackFile, secrets: frozenset[str
 
 
 def _sections(model: type[Settings]) -> frozenset[str]:
-    """The configuration keys of that kind of stack, secrets aside."""
+    """Return the configuration keys of a kind of stack, without those of secrets."""
     return frozenset(to_camel(name) for name in model.model_fields)
 
 
@@ -128,7 +130,7 @@ def _refuse(problems: Iterable[StackFileProblem]) -> None:
 def _validated(
     values: Mapping[str, Any], model: type[Settings], file: StackFile
 ) -> tuple[Settings | None, list[StackFileProblem]]:
-    """The settings, or what is wrong with single values."""
+    """Return the settings, or None with the problems of single values."""
     try:
         return model.model_validate(values), []
     except ValidationError as error:
@@ -136,15 +138,15 @@ def _validated(
 
 
 def _shared_labels(settings: Settings, file: StackFile) -> Iterator[StackFileProblem]:
-    """Labels that another stack of the project has on the same cluster: GitHub would give a job to either, and each
-    stack would undo the other's changes."""
+    """Yield labels that another stack of the project defines on the same cluster. GitHub would give jobs to either, and
+    each stack would undo the other's changes."""
     for path in stack_files(file.path.parent):
         if path == file.path:
             continue
         try:
             other = read(path).values
         except InvalidSettings:
-            # Its own problems are told when it is checked itself.
+            # Its problems are reported when that stack is checked.
             continue
         cluster, runners = other.get("cluster"), other.get("runners")
         if isinstance(cluster, dict) and isinstance(runners, dict) and cluster.get("name") == settings.cluster.name:
@@ -157,22 +159,22 @@ def _shared_labels(settings: Settings, file: StackFile) -> Iterator[StackFilePro
 
 
 _SECTIONS_OF = {"devicePlugin": "bareMetal", "nvidiaPlugin": "eks"}
-"""Sections that one kind of cluster has."""
+"""Sections for one kind of cluster, with that kind."""
 
 
 def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: StackFile) -> Iterator[StackFileProblem]:
-    """Configuration keys that are no settings."""
+    """Yield configuration keys that are not settings."""
     for key in values.keys() - sections:
         if key in _SECTIONS_OF:
             message = f"is for clusters of kind {_SECTIONS_OF[key]} only; remove it"
         elif key == "kubeconfig" or key.startswith("kubespray-") or key.endswith(("-token", "-privateKey")):
-            message = f"is a secret in plain text; revoke it, then: {SET_SECRET}{key}"
+            message = f"is a secret in plain text; revoke it, then set a new one: {SET_SECRET}{key}"
         else:
             message = f"unknown key; {nearest(key, sections)}"
         yield file.problem((key,), message)
     for key in file.foreign:
         namespace, _, name = key.partition(":")
-        # A project may have a key of its own that is called like a setting, beside the setting itself.
+        # A project may have its own key with the name of a setting, in addition to the setting.
         mistaken = namespace == file.project and name not in values
         if name in sections and (mistaken or near(namespace, [NAMESPACE])):
             yield file.problem((key,), f"unknown key; did you mean '{NAMESPACE}:{name}'?")
@@ -181,20 +183,20 @@ def _stray_keys(values: Mapping[str, Any], sections: Collection[str], file: Stac
 def _stray_secrets(
     secrets: frozenset[str], settings: Settings, withheld: Iterable[Path], file: StackFile
 ) -> Iterator[StackFileProblem]:
-    """Secrets, none of them a section, that nobody asks for."""
+    """Yield secrets that no setting uses."""
     sections = ("kubeconfig", "ssh", "kubespray", "nvidiaContainerToolkit", "nodePools")
-    asking = (("projects",), *(("cluster", section) for section in sections))
-    if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in asking):
-        # Settings that may well ask for them have problems of their own.
+    users = (("projects",), *(("cluster", section) for section in sections))
+    if any(entry[: len(section)] == section[: len(entry)] for entry in withheld for section in users):
+        # Settings that may use them have problems themselves.
         return
-    asked = settings.secret_keys()
-    for key in secrets - asked.keys():
-        others = f", only for {listed(sorted(asked), 'and')}" if asked else ""
+    used = settings.secret_keys()
+    for key in secrets - used.keys():
+        others = f" (used: {listed(sorted(used), 'and')})" if used else ""
         remove = f"pulumi config rm {NAMESPACE}:{key}"
         yield file.problem((key,), f"no setting uses this secret{others}; remove it: {remove}")
 
 
-# -- what is sound ----------------------------------------------------------------------------------------------------
+# -- valid parts ------------------------------------------------------------------------------------------------------
 
 _CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bareMetal": (
@@ -219,7 +221,7 @@ _CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"instances": {"gpuCounts": []}, "limits": {}, "amis": [{"alias": "al2023@v20260512"}]},
     ),
 }
-"""By kind, a cluster and a pool that stand in for those that have problems."""
+"""Stand-ins for a cluster and a pool with problems, by kind."""
 _PROJECT = {
     "configUrl": "https://github.com/stand-in",
     "namespace": "stand-in",
@@ -227,17 +229,17 @@ _PROJECT = {
 }
 
 
-def _sound_part(
+def _valid_part(
     values: Mapping[str, Any], problems: Iterable[StackFileProblem]
 ) -> tuple[Settings | None, frozenset[Path]]:
-    """The settings without the entries that have problems, so that rules across settings still speak about the rest;
-    and those entries. What has to be there is stood in for."""
+    """Return the settings without the entries that have problems, and the paths of those entries. Rules can then check
+    the rest. Stand-ins replace required entries."""
     withheld = frozenset(_entry(problem.path) for problem in problems)
     rest = {section: _without(value, withheld, (section,)) for section, value in values.items()}
     rest = {section: value for section, value in rest.items() if (section,) not in withheld}
-    there = rest.get("cluster", {})
-    stand_in, pool = _CLUSTERS.get(there.get("kind"), _CLUSTERS["bareMetal"])
-    cluster = {**stand_in, **there}
+    valid = rest.get("cluster", {})
+    stand_in, pool = _CLUSTERS.get(valid.get("kind"), _CLUSTERS["bareMetal"])
+    cluster = {**stand_in, **valid}
     cluster["nodePools"] = cluster["nodePools"] or {"stand-in": pool}
     rest |= {"cluster": cluster, "projects": rest.get("projects") or {"stand-in": _PROJECT}}
     rest.setdefault("runners", {})
@@ -248,14 +250,14 @@ def _sound_part(
 
 
 def _entry(path: Path) -> Path:
-    """The smallest part around a path that settings can do without."""
+    """Return the smallest part around a path that can be omitted from the settings."""
     if path[:2] == ("cluster", "nodePools"):
         return path[:3]
     return path[:2] if path[0] in ("cluster", "projects", "profiles", "runners") else path[:1]
 
 
 def _without(value: Any, withheld: frozenset[Path], path: Path) -> Any:
-    """The value without the entries withheld: sections hold entries, and the cluster's pools."""
+    """Return the value without the withheld entries of sections and pools."""
     if not isinstance(value, dict) or len(path) > 2:
         return value
     kept = {key: entry for key, entry in value.items() if (*path, key) not in withheld}

@@ -1,4 +1,4 @@
-"""Problems of a stack file, one line each, and the words and values in them."""
+"""Problems of a stack file, one line each, and the formatting of paths and values in messages."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ NAMESPACE = "gpu-runners"
 """Namespace of the settings' configuration keys, whatever the name of the Pulumi project."""
 
 SET_SECRET = f"pulumi config set --secret {NAMESPACE}:"
-"""Command that sets a secret; the secret's key follows."""
+"""Start of the command that sets a secret, without the secret's key."""
 
 _LONGEST = 80
-"""Characters of a value or a key in a message; names and labels that are allowed are shorter."""
+"""Maximum length of a value or a key in a message; valid names and labels are shorter."""
 
 
 @dataclass(frozen=True)
 class StackFileProblem:
-    """One problem, at one place of the stack file."""
+    """A problem at one place of the stack file."""
 
     file: str
     """The stack file's name."""
     line: int | None
-    """Line in that file, counted from 1; None where the value did not come from the file."""
+    """Line in that file, counted from 1; None if the value is not in the file."""
     path: Path
     """Path of the value: the configuration key without its namespace, then keys and indices. Empty for the file as a
     whole."""
     message: str
-    """What was got, what is allowed, what to do. Holds no secret."""
+    """What is wrong, what is allowed and what to do. Contains no secrets."""
     code: str = ""
     """Name of the rule; empty for a value of the wrong type or form. It stays the same when the message is reworded."""
 
@@ -45,7 +45,7 @@ class StackFileProblem:
 
 
 class InvalidSettings(Exception):
-    """A stack file cannot be used."""
+    """Error raised for a stack file with problems."""
 
     def __init__(self, problems: Iterable[StackFileProblem]) -> None:
         self.problems = sorted(
@@ -67,11 +67,11 @@ def _key(part: str) -> str:
 
 
 def plain_secret(path: Path) -> str:
-    """Return what to do about a secret in plain text at a path."""
+    """Return the message about a secret in plain text at a path."""
     if is_variable(path):
         reference = f"envFromSecret: {{{path[3]}: {{name: SECRET, key: KEY}}}}"
-        return f"is a secret in plain text; revoke it, put its successor in a Kubernetes Secret and write {reference}"
-    return f"is a secret in plain text; revoke it, then set its successor with: {SET_SECRET}KEY"
+        return f"is a secret in plain text; revoke it, store a new one in a Kubernetes Secret, and write {reference}"
+    return f"is a secret in plain text; revoke it, then set a new one: {SET_SECRET}KEY"
 
 
 def is_variable(path: Path) -> bool:
@@ -80,14 +80,14 @@ def is_variable(path: Path) -> bool:
 
 
 def quoted(value: Any) -> str:
-    """A value as it may stand in a message: short, on one line, and without secrets."""
+    """Return a value as text for a message: short, on one line, and without secrets."""
     text = redacted(json.dumps(_shallow(value), default=str, ensure_ascii=False))
     text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _shallow(value: Any, depth: int = 2) -> Any:
-    """As much of a value as a message has room for: aliases can make it larger than memory."""
+    """Return the beginning of a value, because aliases can expand it beyond memory."""
     if isinstance(value, dict):
         return {str(key): _shallow(item, depth - 1) for key, item in [*value.items()][:5]} if depth else "..."
     if isinstance(value, list | tuple):
@@ -96,25 +96,25 @@ def _shallow(value: Any, depth: int = 2) -> Any:
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:
-    """`1, 2, 4 or 8`"""
+    """Return words as a list in a sentence: `1, 2, 4 or 8`."""
     *others, final = words
     return f"{', '.join(others)} {last} {final}" if others else final
 
 
 def near(word: str, allowed: Iterable[str]) -> str | None:
-    """The word that was probably meant, if any: case and separators count for nothing."""
+    """Return the allowed word closest to a misspelt one, ignoring case and separators; None if none is close."""
     spellings = {_spelling(option): option for option in allowed}
     found = get_close_matches(_spelling(word), spellings, n=1, cutoff=0.7)
     return spellings[found[0]] if found else None
 
 
 def _spelling(word: str) -> str:
-    # difflib compares in the square of the length.
+    # difflib takes quadratic time.
     return re.sub(r"[-_. ]", "", word[:_LONGEST]).casefold()
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """`did you mean 'memory'?`, or what is allowed when nothing is near."""
+    """Return `did you mean 'memory'?`, or the allowed words if none is close."""
     options = sorted(allowed)
     if found := near(word, options):
         return f"did you mean '{found}'?"

@@ -8,14 +8,14 @@ from decimal import Decimal
 from gpufleet.quantity import parsed
 
 PATTERN = r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?"
-"""Quantities as a stack file writes them, in the regular expressions that editors know as well."""
+"""Pattern of quantities in a stack file, restricted to syntax that editors support too."""
 
 
 def parse(text: str) -> Decimal:
-    """A quantity's value in its base unit: cores, or bytes.
+    """Return a quantity in its base unit: cores, or bytes.
 
-    Raises ValueError for text that is no quantity. Exponents (`1e3`) and negative numbers are quantities to
-    Kubernetes, but never meant in a stack file.
+    Raise ValueError for other text. Kubernetes also accepts exponents (`1e3`) and negative numbers, but a stack file
+    never needs them.
     """
     if re.fullmatch(PATTERN, text) is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
@@ -23,16 +23,17 @@ def parse(text: str) -> Decimal:
 
 
 def gibibytes(size: Decimal) -> str:
-    """Bytes in the unit that people compare memory in, rounded down: `439.5Gi`."""
+    """Return bytes as text in GiB, rounded down: `439.5Gi`."""
     return _rounded_down(size / 1024**3, places=1) + "Gi"
 
 
 def cores(number: Decimal) -> str:
-    """Cores, rounded down to thousandths: `47.5`."""
+    """Return cores as text, rounded down to thousandths: `47.5`."""
     return _rounded_down(number, places=3)
 
 
 def _rounded_down(number: Decimal, places: int) -> str:
-    """Without trailing zeros. Down, because what is shown as free has to be so when it is asked for."""
+    """Return a number as text without trailing zeros. Rounded down, so that an amount shown as free can be
+    requested."""
     whole, rest = divmod(int(number * 10**places), 10**places)
     return f"{whole}.{rest:0{places}}".rstrip("0").removesuffix(".")

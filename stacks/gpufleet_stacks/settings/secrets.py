@@ -1,6 +1,6 @@
-"""What looks like a secret, by name and by value: the one definition for settings, policy, import and every output.
+"""Recognition of secrets by name and by value, used by settings, policy, import and every output.
 
-Only the standard library: the policy pack imports this in an environment of its own.
+Standard library only, because the policy pack imports this module in its own environment.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _VALUE = re.compile(
 IDs; JSON web tokens, as service accounts have them; private keys; and passwords in URLs."""
 
 _LAST_WORDS = frozenset(["password", "passwd", "passphrase", "token", "secret", "credential", "credentials", "apikey"])
-"""Words that make a name that ends with them the name of a secret. Plurals do not: `MAX_TOKENS` is a number."""
+"""Last words of names of secrets. Plurals are excluded: `MAX_TOKENS` is a number."""
 
 _LAST_WORDS_OF_SEVERAL = frozenset(["pass", "pwd", "pat"])
-"""Words that do so behind another word: `DB_PWD` is a password, and `PWD` is a folder."""
+"""Last words of names of secrets with at least two words: `DB_PWD` is a password, but `PWD` is a folder."""
 
 _KINDS_OF_KEY = frozenset(
     {
@@ -42,45 +42,45 @@ _KINDS_OF_KEY = frozenset(
         *("license", "master", "private", "secret", "shared", "signing"),
     }
 )
-"""Words before `KEY` that make it a secret: `PUBLIC_KEY` and `CACHE_KEY` are none."""
+"""Words before `KEY` in names of secrets: `PUBLIC_KEY` and `CACHE_KEY` are not secrets."""
 
 _MODEL_TOKENS = frozenset(["bos", "cls", "eos", "image", "mask", "pad", "sep", "special", "stop", "unk"])
-"""Words before `TOKEN` that make it a part of a language model's vocabulary."""
+"""Words before `TOKEN` in names of a language model's tokens, which are not secrets."""
 
 _NAMES_AN_OBJECT = re.compile(r"(?![A-Z0-9_]+$).*(?i:secret|credentials?|secret[_-]?key)")
-"""Keys in charts and manifests that name a Kubernetes Secret, or a key in it: `githubConfigSecret`. A variable in upper
-case holds the secret itself: `CLIENT_SECRET`."""
+"""Keys in charts and manifests whose value is the name of a Kubernetes Secret or of a key in it: `githubConfigSecret`.
+Names in upper case are variables with the secret itself: `CLIENT_SECRET`."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NO_SECRET = re.compile(r"|0|1|true|false|yes|no|on|off|<secret>|\$\{[^}]*\}|\$\([^)]*\)", re.IGNORECASE)
-"""Values that are no secret whatever their name is: nothing, a switch, and a reference to another variable."""
+"""Values that are never secrets: empty text, switches, and references to other variables."""
 
 _PATH = re.compile(r"(?!.{40}$)(/[A-Za-z0-9._-]+){2,}")
-"""An absolute path: a secret's file. AWS secret access keys have 40 characters, and some begin with a slash."""
+"""Absolute paths, which are not secrets. AWS secret access keys have 40 characters, and some begin with a slash."""
 
 
 def redacted(text: str) -> str:
-    """Return the text with `<secret>` where it holds what looks like a secret."""
+    """Return the text with `<secret>` in place of everything that looks like a secret."""
     return _VALUE.sub(SECRET, text)
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether the text holds what looks like a secret."""
+    """Return whether the text contains anything that looks like a secret."""
     return _VALUE.search(text) is not None
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a variable or a setting of that name and value holds a secret."""
+    """Return whether a variable or setting with this name and value is a secret."""
     return holds_secret(value) or (
         names_secret(name) and not _NO_SECRET.fullmatch(value) and not _PATH.fullmatch(value)
     )
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a name, in snake case, kebab case or camel case, is that of a secret.
+    """Return whether a name in snake case, kebab case or camel case is the name of a secret.
 
-    Its last word decides: `HF_TOKEN`, `adminPassword` and `WANDB_API_KEY` are, `SECRET_NAME`, `PASSWORD_FILE` and
-    `TOKENIZERS_PARALLELISM` are not.
+    The last word decides: `HF_TOKEN`, `adminPassword` and `WANDB_API_KEY` are names of secrets; `SECRET_NAME`,
+    `PASSWORD_FILE` and `TOKENIZERS_PARALLELISM` are not.
     """
     words = [word.lower() for word in _WORD.findall(name)]
     if not words:
@@ -95,8 +95,8 @@ def names_secret(name: str) -> bool:
 
 
 def secret_keys(mapping: Mapping[Any, Any]) -> set[Any]:
-    """Return the keys of a mapping from a chart or a manifest whose texts are secrets: by their name, by their look, or
-    as `value` beside a `name`, as a container's environment is written."""
+    """Return the keys of a mapping from a chart or a manifest whose values are secrets: by name, by value, or as
+    `value` with a `name` beside it, as in a container's environment."""
     found = {
         key
         for key, value in mapping.items()

@@ -1,4 +1,4 @@
-"""A Pulumi stack file, with the line of everything in it."""
+"""Parsing of Pulumi stack files, with the line number of every value."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from gpufleet_stacks.settings.problems import (
 from gpufleet_stacks.settings.secrets import holds_secret, is_secret
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser where PyYAML has it: 29 ms for 1,000 runners, 160 without."""
+"""libyaml's parser, if PyYAML includes it: 29 ms for 1,000 runners, instead of 160."""
 
 TOP_LEVEL = ("config", "encryptionsalt", "encryptedkey", "secretsprovider", "environment")
 """Keys of a stack file (ProjectStack in sdk/go/common/workspace/project.go of pulumi/pulumi)."""
 
 DEEPEST = 50
-"""Levels of nesting. libyaml's parser overruns the stack of the process at some 30,000."""
+"""Maximum levels of nesting. libyaml's parser overflows the stack at about 30,000."""
 
 MOST_VALUES = 500_000
-"""Values in a file, aliases written out. A fleet of 1,000 runners has some 20,000."""
+"""Maximum number of values in a file, with aliases expanded. A fleet of 1,000 runners has about 20,000."""
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
@@ -41,26 +41,25 @@ _MERGE = f"{_TAG}merge"
 
 @dataclass(frozen=True)
 class StackFile:
-    """What `Pulumi.<stack>.yaml` says, before anybody has judged it."""
+    """Content of `Pulumi.<stack>.yaml`, before validation."""
 
     path: pathlib.Path
     """The file."""
     stack: str
     """Name of the stack."""
     values: Mapping[str, Any] = field(repr=False)
-    """Values of the settings' configuration keys, without the namespace. What is encrypted is left out; what should
-    have been is not."""
+    """Values of the settings by configuration key, without the namespace and without encrypted values. Secrets in plain
+    text are included."""
     secrets: frozenset[str]
-    """Keys whose value is encrypted."""
+    """Keys of encrypted values."""
     foreign: Mapping[str, Any] = field(repr=False)
-    """Configuration of other namespaces (`pulumi:…`, `kubernetes:…`), by whole key; encrypted values left out."""
+    """Configuration of other namespaces (`pulumi:…`, `kubernetes:…`) by full key, without encrypted values."""
     foreign_secrets: frozenset[str] = frozenset()
-    """Keys of other namespaces whose value is encrypted."""
+    """Keys of encrypted values in other namespaces."""
     project: str = NAMESPACE
-    """Name of the Pulumi project: the namespace of keys that are written without one."""
+    """Name of the Pulumi project: the namespace of keys without one."""
     problems: tuple[StackFileProblem, ...] = ()
-    """What is wrong with the text whatever the settings mean: a key that stands twice, a number that is read as
-    another one, a secret amid other settings."""
+    """Problems of the text itself: duplicate keys, numbers that parsers read differently, secrets inside settings."""
     _config: yaml.MappingNode | None = field(repr=False, default=None)
 
     @property
@@ -68,24 +67,24 @@ class StackFile:
         return self.path.name
 
     def problem(self, path: Path, message: str, code: str = "") -> StackFileProblem:
-        """Return a problem at `path`, with the line of the deepest part of it that the file has."""
+        """Return a problem at a path, with the line of the deepest part of the path that the file contains."""
         return StackFileProblem(self.name, self.line(path), path, message, code)
 
     def line(self, path: Path) -> int | None:
-        """Line of the deepest part of the path that the file has; None when it has none of it."""
+        """Return the line of the deepest part of a path that the file contains; None if it contains no part."""
         line: int | None = None
         for key, _ in self._steps(path):
             line = key.start_mark.line + 1
         return line
 
     def written(self, path: Path) -> str | None:
-        """A scalar's text as it stands in the file; None when there is none at that path."""
+        """Return the text of a scalar in the file; None if there is no scalar at the path."""
         steps = list(self._steps(path))
         node = steps[-1][1] if len(steps) == len(path) and steps else None
         return node.value if isinstance(node, yaml.ScalarNode) else None
 
     def _steps(self, path: Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-        """Key and value of each part of the path, as far as the file has them."""
+        """Yield key and value of each part of the path, as far as the file contains them."""
         node: yaml.Node | None = self._config
         for depth, part in enumerate(path):
             found = _step(node, part) if depth else self._setting(node, str(part))
@@ -95,25 +94,25 @@ class StackFile:
             node = found[1]
 
     def _setting(self, node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | None:
-        """Key and value of a configuration key, however the file writes its namespace."""
+        """Return key and value of a configuration key, written with or without its namespace."""
         written = (f"{NAMESPACE}:{key}", key, key.removeprefix(f"{self.project}:"))
         return next(filter(None, (_step(node, each) for each in written)), None)
 
 
 def stack_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The stack files in a folder, sorted; deployment settings (`Pulumi.<stack>.deploy.yaml`) are none."""
+    """Return the stack files in a folder, sorted, without deployment settings (`Pulumi.<stack>.deploy.yaml`)."""
     return sorted(path for path in folder.glob("Pulumi.*.yaml") if not path.name.endswith(".deploy.yaml"))
 
 
 def stack_name(path: pathlib.Path) -> str:
-    """Name of the stack that a file is of."""
+    """Return the name of a file's stack."""
     return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
 def read(path: pathlib.Path) -> StackFile:
-    """Reads a stack file. Mistakes in its text are kept, so that they are told together with those in its settings.
+    """Read a stack file. Problems of its text are stored, to be reported together with those of its settings.
 
-    Raises InvalidSettings for a file that is not there, cannot be read, or is not YAML.
+    Raise InvalidSettings for a file that does not exist, cannot be read, or is not YAML.
     """
     stack = stack_name(path)
     root = _composed(path)
@@ -151,7 +150,7 @@ def read(path: pathlib.Path) -> StackFile:
 
 
 def _project_name(folder: pathlib.Path) -> str:
-    """Name of the Pulumi project in a folder. What is wrong with its file is not a stack file's problem."""
+    """Return the name of the Pulumi project in a folder. Problems of its file are ignored here."""
     try:
         project = yaml.load((folder / "Pulumi.yaml").read_bytes(), _Loader)
     except (OSError, yaml.YAMLError, ValueError):
@@ -161,12 +160,12 @@ def _project_name(folder: pathlib.Path) -> str:
 
 
 def _whole(key: str, project: str) -> str:
-    """A configuration key with its namespace: without one, Pulumi takes it for the project's."""
+    """Return a configuration key with its namespace, by default the project."""
     return key if ":" in key else f"{project}:{key}"
 
 
 def _is_setting(whole: str) -> bool:
-    """Whether a configuration key is in the namespace of the settings."""
+    """Return whether a configuration key is in the namespace of the settings."""
     return whole.startswith(f"{NAMESPACE}:")
 
 
@@ -179,12 +178,12 @@ def _secret_keys(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_secret(value: Any) -> bool:
-    """Whether it is what Pulumi takes for an encrypted value: a map of one text, `secure`."""
+    """Return whether Pulumi treats a value as encrypted: a map with the single key `secure` and a text."""
     return isinstance(value, dict) and list(value) == ["secure"] and isinstance(value["secure"], str)
 
 
 def _composed(path: pathlib.Path) -> yaml.Node | None:
-    """The file as YAML nodes."""
+    """Return the file as YAML nodes."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -200,14 +199,14 @@ def _composed(path: pathlib.Path) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         raise InvalidSettings([_not_yaml(path.name, error)]) from None
     except yaml.reader.ReaderError as error:
-        # libyaml tells a position in bytes, and no line.
+        # libyaml reports a position in bytes, not a line.
         line = data[: error.position].count(b"\n") + 1 if isinstance(error.position, int) else None
         raise InvalidSettings([StackFileProblem(path.name, line, (), f"is not YAML: {error.reason}")]) from None
     return node
 
 
 def _too_deep(data: bytes) -> int | None:
-    """The line at which the nesting becomes too deep."""
+    """Return the line at which the nesting becomes too deep; None if it does not."""
     depth = 0
     for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -236,7 +235,7 @@ def _no_such_stack(path: pathlib.Path) -> StackFileProblem:
 
 
 def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """The key's node and the value's node one step down; a sequence item is its own key."""
+    """Return the nodes of key and value one level down; an item of a sequence is its own key."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
     return _entries(node).get(str(part)) if isinstance(node, yaml.MappingNode) else None
@@ -244,8 +243,8 @@ def _step(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node
 
 @functools.lru_cache(maxsize=256)
 def _entries(node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """Key and value nodes by name; the first of a name, and own ones before merged ones. Kept, since a thousand
-    findings ask for a thousand lines of one mapping."""
+    """Return key and value nodes by name: the first of each name, own keys before merged ones. Cached, because a
+    thousand findings look up a thousand lines of one mapping."""
     entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
@@ -261,7 +260,7 @@ def _entries(node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
 # -- values -----------------------------------------------------------------------------------------------------------
 
 _OTHER_NUMBER = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9.]*_[0-9_.]*|[0-9]+(:[0-5]?[0-9])+(\.[0-9_]*)?)")
-"""Numbers that YAML reads as something else than what is written: octal, hexadecimal, underscores, base 60."""
+"""Numbers that YAML reads as other decimal numbers: octal, hexadecimal, underscores, base 60."""
 
 _NUMBER_TO_ENGINE = re.compile(r"[-+]?(0[0-9]+|0o[0-7]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+)")
 """Text to PyYAML, numbers to the YAML parser of Pulumi's engine (gopkg.in/yaml.v3, resolve.go)."""
@@ -270,9 +269,9 @@ _SCALARS = frozenset(f"{_TAG}{name}" for name in ("str", "int", "float", "bool",
 
 
 class _Text:
-    """Turns nodes into plain values, and keeps what is wrong with the text on the way.
+    """Converter of nodes to plain values, which collects problems of the text.
 
-    Not PyYAML's constructor: that one ends at the first thing it cannot make, and lets a key stand twice.
+    PyYAML's constructor is not used: it stops at the first problem, and accepts duplicate keys.
     """
 
     def __init__(self, file: str, project: str) -> None:
@@ -284,7 +283,7 @@ class _Text:
         self._scalars = yaml.SafeLoader("")
 
     def value(self, node: yaml.Node, path: Path) -> Any:
-        """The value of a node; what cannot be one is None, and a problem."""
+        """Return the value of a node, or None with a problem."""
         self._left -= 1
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
@@ -316,7 +315,7 @@ class _Text:
             name = self._key(key, path)
             if name is None:
                 continue
-            # To Pulumi, a key without a namespace is the same as with the project's.
+            # Pulumi adds the project's namespace to keys without one.
             same = _whole(name, self._project) if path == ("config",) else name
             if same in lines:
                 self._add(key, (*path, name), f"is set twice: here and in line {lines[same]}; remove one")
@@ -325,23 +324,23 @@ class _Text:
         self._check_top_level(path, lines)
         content = merged | own
         if len(path) > 2 and _is_setting(_whole(str(path[1]), self._project)) and _is_secret(content):
-            self._add(node, path, "is a secret among other settings; a secret needs a key of its own")
+            self._add(node, path, "is an encrypted value inside a setting; a secret requires its own configuration key")
             return {}
         return content
 
     def _merged(self, node: yaml.Node, path: Path) -> dict[str, Any]:
-        """What `<<` brings in; of several maps, the first one wins."""
+        """Return the content of `<<`; of several maps, the first one takes precedence."""
         content: dict[str, Any] = {}
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             value = self.value(part, path)
             if isinstance(value, dict):
                 content = value | content
             else:
-                self._add(part, path, "'<<' takes a mapping, or a list of mappings: another value's alias")
+                self._add(part, path, "'<<' requires an alias of a mapping, or a list of such aliases")
         return content
 
     def _key(self, node: yaml.Node, path: Path) -> str | None:
-        """A key's text. Keys are text: what is none to YAML is read by each parser in its own way."""
+        """Return a key's text. Keys that are not text in YAML are problems, because parsers read them differently."""
         if not isinstance(node, yaml.ScalarNode):
             self._add(node, path, "has a key that is not text; write a name before the colon")
             return None
@@ -371,14 +370,14 @@ class _Text:
         try:
             value = self._scalars.construct_object(node)
         except (ValueError, OverflowError):
-            # A date that no calendar has: text, and so no date to whoever wants one.
+            # An impossible date stays text; validation then rejects it as a date.
             return text
         if not node.style:
             self._check_reading(node, path, value)
         return value
 
     def _check_reading(self, node: yaml.ScalarNode, path: Path, value: Any) -> None:
-        """Whether everybody reads plain text as the value that it is written as."""
+        """Add a problem for unquoted text that parsers read differently."""
         text = str(node.value)
         if isinstance(value, bool) and text.lower() not in ("true", "false"):
             word = str(value).lower()
@@ -396,9 +395,9 @@ class _Text:
 
 
 def _tagged(node: yaml.Node) -> str:
-    return f"has the tag {quoted(node.tag)[1:-1]}; remove it, settings are plain"
+    return f"has the YAML tag {quoted(node.tag)[1:-1]}, which settings cannot have; remove it"
 
 
 def _settings_path(path: Path) -> Path:
-    """A path in the file as the path of a setting: without `config` and the settings' namespace."""
+    """Return the path of a setting from a path in the file: without `config` and the settings' namespace."""
     return (_short(str(path[1])), *path[2:]) if path[:1] == ("config",) and len(path) > 1 else path

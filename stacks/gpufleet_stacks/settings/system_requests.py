@@ -1,4 +1,4 @@
-"""What the system nodes of a cluster on EKS have to hold: Karpenter, ARC with a listener for each label, and addons."""
+"""Requests on the system nodes of an EKS cluster: Karpenter, ARC with a listener for each label, and add-ons."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class SystemPod:
     """Pods of one kind on the system nodes."""
 
     replicas: int = 1
-    """Number of them."""
+    """Number of pods."""
     requests: Mapping[str, str]
-    """Requests of one: `cpu` and `memory`."""
+    """Requests of one pod: `cpu` and `memory`."""
 
 
 KARPENTER = SystemPod(replicas=2, requests={"cpu": "1", "memory": "1Gi"})
-"""The program gives it these, as Karpenter's own instructions do. Two replicas refuse to share a node."""
+"""Karpenter's controller, with the requests of Karpenter's own instructions. Its two replicas never share a node."""
 
 ARC_CONTROLLER = SystemPod(requests={"cpu": "100m", "memory": "256Mi"})
-"""The program gives it these requests; its chart has none."""
+"""ARC's controller. The program sets these requests; the chart has none."""
 
 LISTENER = SystemPod(requests={"cpu": "10m", "memory": "64Mi"})
-"""The listener of one label. The program gives it these requests; ARC has none."""
+"""The listener of one label. The program sets these requests; ARC has none."""
 
 ADDON_PODS: Mapping[str, SystemPod] = {
     # Two replicas, each with the requests of the manifest that EKS installs.
@@ -39,13 +39,13 @@ ADDON_PODS: Mapping[str, SystemPod] = {
     # Six containers with the same `resources` (charts/aws-ebs-csi-driver/values.yaml).
     "aws-ebs-csi-driver": SystemPod(replicas=2, requests={"cpu": "60m", "memory": "240Mi"}),
 }
-"""Deployments of EKS's addons that the program keeps on the system nodes."""
+"""Deployments of EKS add-ons that run on the system nodes only."""
 
 Amounts = dict[str, Decimal]
 
 
 def system_pods(settings: EksSettings) -> Iterator[SystemPod]:
-    """Pods that are on the system nodes and on no others."""
+    """Yield the pods that run on the system nodes only."""
     yield KARPENTER
     yield ARC_CONTROLLER
     yield SystemPod(replicas=len(settings.runners), requests=LISTENER.requests)
@@ -55,7 +55,7 @@ def system_pods(settings: EksSettings) -> Iterator[SystemPod]:
 
 
 def system_requests(settings: EksSettings) -> Amounts:
-    """Cores, bytes and pods that all of them request together."""
+    """Return the total requests of these pods: cores, bytes, and the number of pods."""
     pods = list(system_pods(settings))
     amounts = {
         name: sum((each.replicas * quantity.parse(each.requests[name]) for each in pods), Decimal(0))
@@ -65,8 +65,8 @@ def system_requests(settings: EksSettings) -> Amounts:
 
 
 def system_node_room(settings: EksSettings) -> Amounts | None:
-    """Cores, bytes and pods that one system node has for them, beside its DaemonSets; None for a type that the table
-    does not have."""
+    """Return the room of one system node for these pods, besides its DaemonSets: cores, bytes, and the number of pods.
+    None for an instance type that the table does not contain."""
     instance_type = instance_types().get(settings.cluster.system_nodes.instance_type)
     return None if instance_type is None else _room(instance_type, settings)
 

@@ -1,4 +1,4 @@
-"""pydantic's errors in this project's words: what was got, what is allowed, what to do."""
+"""Messages for pydantic's errors: what is wrong, what is allowed, what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 
 def problem(detail: ErrorDetails, model: type[Settings], file: StackFile) -> StackFileProblem:
-    """One error of a model as a problem at its line."""
+    """Return the problem of one error of a model, with its line."""
     path, schema = _place(detail["loc"], model)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
         path, detail, schema = _of_kind(path, detail, schema)
@@ -28,7 +28,7 @@ def problem(detail: ErrorDetails, model: type[Settings], file: StackFile) -> Sta
 
 
 def _of_kind(path: Path, detail: ErrorDetails, schema: Schema) -> tuple[Path, ErrorDetails, Schema]:
-    """An error about the choice among alternatives, as one about the key that chooses."""
+    """Return an error about the kind of a section as an error about its key `kind`."""
     kinds = {"enum": sorted(schema["discriminator"]["mapping"])}
     if detail["type"] == "union_tag_not_found":
         return (*path, "kind"), {**detail, "type": "missing"}, kinds
@@ -76,7 +76,7 @@ def _message(detail: ErrorDetails, path: Path, schema: Schema, file: StackFile) 
             return f"{shown} {detail['msg']}"
 
 
-_EMPTY = {"too_short": "at least one is required", "string_too_short": "write what it is"}
+_EMPTY = {"too_short": "at least one is required", "string_too_short": "write a value"}
 
 _DATE = ("a date", "write it as 2027-01-31")
 _MAPPING = ("a mapping of keys to values", "write one 'key: value' a line")
@@ -96,7 +96,7 @@ _WANTED: dict[str, tuple[str, str]] = {
     "list_type": _LIST,
     "tuple_type": _LIST,
 }
-"""What each error misses, and how to write it."""
+"""Expected value by type of error, and how to write it."""
 
 
 def _wanted(kind: str, schema: Schema) -> str:
@@ -105,19 +105,19 @@ def _wanted(kind: str, schema: Schema) -> str:
     if "properties" in schema:
         return f"its keys are: {', '.join(sorted(schema['properties']))}"
     if "discriminator" in schema:
-        return f"it has a 'kind': {', '.join(sorted(schema['discriminator']['mapping']))}"
-    return _WANTED[kind][1] if kind in _WANTED else "write what it is, or leave it out"
+        return f"write 'kind' and its settings; kinds: {', '.join(sorted(schema['discriminator']['mapping']))}"
+    return _WANTED[kind][1] if kind in _WANTED else "write a value, or remove it"
 
 
 def _unknown(path: Path, schema: Schema) -> str:
-    """What to do about a key that is no setting."""
+    """Return the message about a key that is not a setting."""
     if len(path) == 4 and path[0] == "projects" and path[3] in ("token", "privateKey"):
-        return f"a secret is not allowed here; revoke it, then: {SET_SECRET}{path[1]}-{path[3]}"
+        return f"secrets are not allowed here; revoke it, then set a new one: {SET_SECRET}{path[1]}-{path[3]}"
     return f"unknown key; {nearest(str(path[-1]), schema.get('properties', ()))}"
 
 
 def _shown(got: object, path: Path, file: StackFile) -> str:
-    """A value as it may be shown: as it is written; not at all where secrets end up."""
+    """Return a value as written, or `this value` where it could be a secret."""
     if "secretVariables" in path:
         return "this value"
     if isinstance(got, int | float | datetime.date):
@@ -136,7 +136,7 @@ def _choices(schema: Schema) -> str:
 
 
 def _meaning(schema: Schema) -> str:
-    """What the setting means: the first sentence of its description."""
+    """Return the first sentence of the setting's description."""
     text = " ".join(str(schema.get("description", "it is required")).split())
     return text.split(". ")[0].rstrip(".")
 
@@ -150,8 +150,8 @@ def _schema(model: type[Settings]) -> Schema:
 
 
 def _place(loc: tuple[int | str, ...], model: type[Settings]) -> tuple[Path, Schema]:
-    """pydantic's location as a path in the file, and the JSON Schema there. The tags of alternatives, which pydantic
-    puts into a location, and its mark of a mapping's key are left out of the path."""
+    """Return the path in the file of a location of pydantic, and the JSON Schema there. The path omits pydantic's tags
+    of alternatives and its marker for mapping keys."""
     path: list[int | str] = []
     schema = _schema(model)
     definitions = schema["$defs"]
@@ -168,7 +168,7 @@ def _place(loc: tuple[int | str, ...], model: type[Settings]) -> tuple[Path, Sch
 
 
 def _steps(node: Schema, part: int | str) -> Iterator[Schema]:
-    """Schemas of what is one step down."""
+    """Yield the schemas one level down."""
     if isinstance(part, int):
         entries = [node.get("items")]
     elif part in node.get("properties", ()):
@@ -179,7 +179,7 @@ def _steps(node: Schema, part: int | str) -> Iterator[Schema]:
 
 
 def _resolved(node: Schema, definitions: Schema) -> Schema:
-    """The node behind a reference or the choice between it and null, with the description that stands nearest."""
+    """Return the node behind a reference or an optional value, with the outermost description."""
     target = next((choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"), None)
     if target is None and "$ref" in node:
         target = definitions.get(node["$ref"].removeprefix("#/$defs/"), {})

@@ -309,9 +309,8 @@ def test_a_job_that_fits_no_type_is_an_error_at_its_line(
     assert (outcome.code, outcome.out, outcome.err) == (
         2,
         "",
-        f"Pulumi.aws.yaml:{line}: runners.linux-nvidia-gpu.cpu: 3900m is more than a node of the pool 'gpu' has room"
-        " for: its largest type, g4dn.xlarge, has 3.77; request at most that, or allow larger types in the"
-        " pool\n",
+        f"Pulumi.aws.yaml:{line}: runners.linux-nvidia-gpu.cpu: 3900m does not fit a node of the pool 'gpu':"
+        " its largest type, g4dn.xlarge, has room for 3.77; request at most that, or allow larger types in the pool\n",
     )
 
 

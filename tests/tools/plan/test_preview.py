@@ -516,7 +516,7 @@ def test_findings_are_1(run: Run, quiet: pathlib.Path, form: str) -> None:
     assert code == cli.FINDINGS
     assert output
     command = "pulumi config set --secret gpu-runners:lab-token"
-    assert f"error: the secret 'lab-token' is not set: {command} [missing-secret]" in errors
+    assert f"error: the secret 'lab-token' is not set; set it: {command} [missing-secret]" in errors
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -261,7 +261,7 @@ REFUSED = {
     "4 GPUs on types with one": (Pool("four", FOUR + USUAL, 1, gpus=4), "4 is more than the largest node"),
     "two shares": (
         Pool("two", FOUR + "sharing: {timeSlicing: {replicas: 4}}, " + USUAL, 1, gpus=2),
-        "2 is more than one",
+        "2 exceeds 1",
     ),
     "limits below one node": (
         Pool("small", "instances: {families: [g5], sizes: [2xlarge]}, limits: {gpus: 1, cpu: 4}, " + USUAL, 1),
@@ -269,7 +269,7 @@ REFUSED = {
     ),
     "MIG on a GPU without": (
         Pool("mig", FOUR + "sharing: {mig: {profile: 1g.10gb}}, userData: x, " + USUAL, 1),
-        "have no MIG",
+        "do not support MIG",
     ),
     "more memory than a node has": (Pool("large", FOUR + USUAL, 1, memory="64Gi"), "is more than a node"),
 }

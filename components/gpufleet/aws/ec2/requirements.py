@@ -110,9 +110,9 @@ def matching(
     """Return the types that meet all requirements and are offered in at least one of the zones, by name. Without zones,
     all zones count.
 
-    Requirements on labels outside `LABELS` are ignored. Such labels are your own, and of Karpenter's: zone ID, network
-    bandwidth, capacity reservations and placement groups. With `reserved`, there are capacity reservations of unknown
-    types, so capacity type `reserved` matches all types.
+    Requirements on labels outside `LABELS` are ignored: your own labels, and Karpenter's labels for zone ID, network
+    bandwidth, capacity reservations and placement groups. With `reserved`, capacity reservations of unknown types
+    exist, so capacity type `reserved` matches all types.
     """
     wanted = {key: each for key, each in intersected(requirements).items() if key in LABELS}
     if reserved and CAPACITY_TYPE in wanted and wanted[CAPACITY_TYPE].has("reserved"):

@@ -21,7 +21,7 @@ def addon_configuration(args: EksClusterArgs, addon: str) -> dict[str, Any]:
 def addon_problems(args: EksClusterArgs) -> Iterator[Problem]:
     """Yield problems of the add-ons' versions and configuration values."""
     if missing := [addon for addon in REQUIRED_ADDONS if addon not in args.addons]:
-        message = f"no {', '.join(missing)}; nodes or Karpenter cannot do without; add them with their versions"
+        message = f"has no {', '.join(missing)}, which nodes or Karpenter require; add them with their versions"
         yield Problem(("addons",), "addons-missing", message)
     for addon, pinned in args.addons.items():
         yield from _version(addon, pinned, args.kubernetes_version)
@@ -31,7 +31,7 @@ def addon_problems(args: EksClusterArgs) -> Iterator[Problem]:
             message = f"there is no add-on {addon}; add it to addons with its version, or remove its configuration"
             yield Problem(where, "configuration-of-no-addon", message)
         for path in _pinned(PINNED_ADDONS.get(addon, {}), values):
-            message = "keeps the add-on on the system nodes, and is already set; remove it"
+            message = "is already set, to keep the add-on on the system nodes; remove it"
             yield Problem((*where, *path), "configuration-of-the-component", message)
         yield from _not_json(where, values)
         if addon == "vpc-cni":
@@ -43,13 +43,13 @@ def _version(addon: str, pinned: str, kubernetes: object) -> Iterator[Problem]:
     match = _ADDON_VERSION.fullmatch(pinned)
     where: Path = ("addons", addon)
     if not match:
-        message = f"{pinned!r}; an exact version is allowed; write it as 'v1.20.4-eksbuild.2'"
+        message = f"{pinned!r} is not an exact version; write for example 'v1.20.4-eksbuild.2'"
         yield Problem(where, "addon-version", message)
     elif addon == "kube-proxy" and minor and int(match[1]) > int(minor.removeprefix("1.")):
-        message = f"{pinned} is newer than Kubernetes {minor}; its own minor version is allowed; take that"
+        message = f"{pinned} is newer than Kubernetes {minor}; use v{minor}"
         yield Problem(where, "kube-proxy-too-new", message)
     elif addon == "kube-proxy" and minor and int(match[1]) < int(minor.removeprefix("1.")) - 3:
-        message = f"{pinned} is more than 3 minors older than Kubernetes {minor}; take v{minor}"
+        message = f"{pinned} is more than 3 minor versions older than Kubernetes {minor}; use v{minor}"
         yield Problem(where, "kube-proxy-too-old", message)
 
 
@@ -64,7 +64,7 @@ def _pinned(own: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Path]
 
 
 def _not_json(where: Path, value: object) -> Iterator[Problem]:
-    """Yield values that JSON does not have, such as dates of YAML."""
+    """Yield problems of values that JSON cannot represent, such as YAML dates."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _not_json((*where, key), item)
@@ -72,13 +72,13 @@ def _not_json(where: Path, value: object) -> Iterator[Problem]:
         for index, item in enumerate(value):
             yield from _not_json((*where, index), item)
     elif value is not None and not isinstance(value, str | int | float):
-        message = f'{value} is no value of JSON, which add-ons are configured with; write it as text: "{value}"'
+        message = f'{value} is not a JSON value, as add-ons require; write it as text: "{value}"'
         yield Problem(where, "configuration-not-json", message)
 
 
 def _texts(where: Path, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield values of the VPC CNI that its schema wants as text (`configurationSchema` in
-    latest/ug/workloads/eks-add-ons.adoc of awsdocs/amazon-eks-user-guide at 4d52b4d). EKS rejects the add-on otherwise,
+    """Yield problems of VPC CNI values that must be text according to its schema (`configurationSchema` in
+    latest/ug/workloads/eks-add-ons.adoc of awsdocs/amazon-eks-user-guide at 4d52b4d). Otherwise EKS rejects the add-on
     in the middle of an update."""
     env = values.get("env")
     variables = env if isinstance(env, Mapping) else {}
@@ -88,5 +88,5 @@ def _texts(where: Path, values: Mapping[str, Any]) -> Iterator[Problem]:
     ):
         if value is not None and not isinstance(value, str):
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            message = f'{text}; text is allowed by the schema of the add-on; write it in quotes: "{text}"'
+            message = f'{text} is not text, which the add-on\'s schema requires; put it in quotes: "{text}"'
             yield Problem((*where, *path), "configuration-not-text", message)

@@ -19,7 +19,7 @@ SystemAmiType = Literal["AL2023_x86_64_STANDARD", "AL2023_ARM_64_STANDARD"]
 EBS_CSI_DRIVER = "aws-ebs-csi-driver"
 
 NODE_MONITORING_AGENT = "eks-node-monitoring-agent"
-"""Add-on that reports faults of nodes, those of GPUs included, as node conditions."""
+"""Add-on that reports faults of nodes and their GPUs as node conditions."""
 
 SYSTEM_NODE_LABELS: Mapping[str, str] = {"gpu-runners/nodes": "system"}
 """Labels that select the system nodes. System pods with this selector do not keep Karpenter's nodes alive."""

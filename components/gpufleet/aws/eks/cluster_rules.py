@@ -55,29 +55,29 @@ def cluster_problems(args: EksClusterArgs) -> Iterator[Problem]:
 def cluster_name_problems(name: str) -> Iterator[Problem]:
     """Yield problems of a cluster's name, which IAM and EKS would only reject in the middle of an update."""
     if not _CLUSTER_NAME.fullmatch(name):
-        message = f"{name!r}; letters, digits, - and _ are allowed, a letter or digit first; rename it"
+        message = f"{name!r} is not valid; use letters, digits, '-' and '_', with a letter or digit first"
         yield Problem(("cluster_name",), "cluster-name", message)
     if len(name) > CLUSTER_NAME_LIMIT:
         message = (
-            f"{name!r} has {len(name)} characters; at most {CLUSTER_NAME_LIMIT} leave room for the role"
-            " KarpenterNodeRole-<cluster>; shorten it"
+            f"{name!r} has {len(name)} characters; at most {CLUSTER_NAME_LIMIT} are allowed, so that the role name"
+            " KarpenterNodeRole-<cluster> fits IAM's limit; shorten it"
         )
         yield Problem(("cluster_name",), "cluster-name-too-long", message)
 
 
 def _place(args: EksClusterArgs) -> Iterator[Problem]:
     if not isinstance(args.account_id, str) or not re.fullmatch(ACCOUNT, args.account_id):
-        message = f"{args.account_id!r}; an account of 12 digits is allowed; write it as text"
+        message = f"{args.account_id!r} is not an account ID; write 12 digits as text"
         yield Problem(("account_id",), "account", message)
     found = partition_of(args.region)
     if args.partition != found:
-        message = f"{args.partition!r}; region {args.region!r} is in {found!r}; set it to that"
+        message = f"{args.partition!r} is not the partition of region {args.region!r}; use {found!r}"
         yield Problem(("partition",), "partition", message)
 
 
 def _version(version: str) -> Iterator[Problem]:
     if not _known(version):
-        message = f"{version!r}; a minor version is allowed; write it as text, as '1.33'"
+        message = f"{version!r} is not a minor version; write it as text, for example '1.33'"
         yield Problem(("kubernetes_version",), "kubernetes-version", message)
 
 
@@ -87,22 +87,22 @@ def _known(version: object) -> bool:
 
 def _endpoint(endpoint: ApiEndpoint) -> Iterator[Problem]:
     if endpoint.public and not endpoint.cidrs:
-        message = "none, and the endpoint is public, which is open to the world; name those who may reach it"
+        message = "is empty, but the endpoint is public, so it would be open to the world; list the allowed ranges"
         yield Problem(("cidrs",), "endpoint-open", message)
     if endpoint.cidrs and not endpoint.public:
-        message = "given without a public endpoint; they hold for that alone; remove them, or set public"
+        message = "only applies to a public endpoint; remove it, or set public"
         yield Problem(("cidrs",), "endpoint-private", message)
     for index, cidr in enumerate(endpoint.cidrs):
         try:
             network = ipaddress.IPv4Network(cidr)
         except ValueError as error:
-            message = f"CIDR {cidr!r}: {error}; IPv4 networks are allowed; write one as '192.0.2.0/24'"
+            message = f"CIDR {cidr!r} is not an IPv4 network ({error}); write for example '192.0.2.0/24'"
             yield Problem(("cidrs", index), "endpoint-cidr-malformed", message)
             continue
         if network.prefixlen < WIDEST_PREFIX and not endpoint.open_to_the_world:
             message = (
-                f"CIDR {cidr!r} is wider than /{WIDEST_PREFIX}; so much is allowed with open_to_the_world;"
-                " name the networks of those who use the cluster"
+                f"CIDR {cidr!r} is wider than /{WIDEST_PREFIX}; list the networks of the cluster's users, or set"
+                " open_to_the_world"
             )
             facts = {"cidr": cidr, "widest": WIDEST_PREFIX}
             yield Problem(("cidrs", index), "endpoint-cidr-too-wide", message, facts)
@@ -117,17 +117,17 @@ def _private_networks(endpoint: ApiEndpoint, vpc: object) -> Iterator[Problem]:
         try:
             network = ipaddress.IPv4Network(cidr)
         except ValueError as error:
-            message = f"CIDR {cidr!r}: {error}; IPv4 networks are allowed; write one as '10.8.0.0/16'"
+            message = f"CIDR {cidr!r} is not an IPv4 network ({error}); write for example '10.8.0.0/16'"
             yield Problem(where, "private-cidr-malformed", message)
             continue
         if network.prefixlen < WIDEST_PREFIX:
             message = (
-                f"CIDR {cidr!r} is wider than /{WIDEST_PREFIX}, and no private network is; name the networks of those"
-                " who use the cluster"
+                f"CIDR {cidr!r} is wider than /{WIDEST_PREFIX}, as no private network is; list the networks of the"
+                " cluster's users"
             )
             yield Problem(where, "private-cidr-too-wide", message)
         if cidr in seen:
-            message = f"CIDR {cidr!r} is named twice, or is the VPC's own; each is allowed once; remove it"
+            message = f"CIDR {cidr!r} is listed twice, or is the VPC's own range; remove it"
             yield Problem(where, "private-cidr-twice", message)
         seen.add(cidr)
 
@@ -135,38 +135,38 @@ def _private_networks(endpoint: ApiEndpoint, vpc: object) -> Iterator[Problem]:
 def _system_nodes(nodes: SystemNodes, kubernetes: str) -> Iterator[Problem]:
     if not 1 <= nodes.min_size <= nodes.desired_size <= nodes.max_size:
         sizes = f"min {nodes.min_size}, desired {nodes.desired_size}, max {nodes.max_size}"
-        yield Problem(("min_size",), "sizes", f"{sizes}; 1 <= min <= desired <= max is allowed; put them in order")
+        yield Problem(("min_size",), "sizes", f"{sizes}; 1 <= min <= desired <= max is required; correct them")
     if nodes.min_size < FEWEST_SYSTEM_NODES:
         message = (
-            f"min {nodes.min_size}; Karpenter's two replicas refuse to share a node, so at least {FEWEST_SYSTEM_NODES};"
-            " raise it"
+            f"min {nodes.min_size} is too small; Karpenter's two replicas never share a node, so at least"
+            f" {FEWEST_SYSTEM_NODES} are required; raise it"
         )
         yield Problem(("min_size",), "too-few-system-nodes", message)
     if nodes.ami_type not in get_args(SystemAmiType):
-        message = f"{nodes.ami_type!r}; {', '.join(get_args(SystemAmiType))} are allowed; choose one"
+        message = f"{nodes.ami_type!r} is not valid; allowed: {', '.join(get_args(SystemAmiType))}"
         yield Problem(("ami_type",), "ami-type", message)
     for index, instance_type in enumerate(nodes.instance_types):
         if bool(_GRAVITON.fullmatch(instance_type)) != ("ARM_64" in nodes.ami_type):
-            message = f"{instance_type} cannot start {nodes.ami_type}; its architecture's types can; take one"
+            message = f"{instance_type} cannot run {nodes.ami_type}; use a type of the AMI's architecture"
             yield Problem(("instance_types", index), "architecture", message)
     if not nodes.instance_types:
-        message = "no instance types; at least one is required; name one, as 'm6i.large'"
+        message = "is empty; at least one type is required; add for example 'm6i.large'"
         yield Problem(("instance_types",), "no-instance-types", message)
     release = nodes.release_version
     if release is not None and not release.startswith(f"{kubernetes}."):
-        message = f"{release!r}; one of Kubernetes {kubernetes} is allowed; take that"
+        message = f"{release!r} is not a release for Kubernetes {kubernetes}; use one that is"
         yield Problem(("release_version",), "release-version", message)
     if nodes.disk_gib < 20:
-        message = f"{nodes.disk_gib} GiB; at least 20, the image's own, are allowed; take 50"
+        message = f"{nodes.disk_gib} GiB is smaller than the AMI's 20 GiB; use for example 50"
         yield Problem(("disk_gib",), "disk-too-small", message)
 
 
 def _logs(args: EksClusterArgs) -> Iterator[Problem]:
     for index, log_type in enumerate(args.log_types):
         if log_type not in get_args(LogType):
-            message = f"{log_type!r} is unknown; {', '.join(get_args(LogType))} are allowed; choose among them"
+            message = f"{log_type!r} is not valid; allowed: {', '.join(get_args(LogType))}"
             yield Problem(("log_types", index), "log-type", message)
     if args.log_retention_days not in LOG_RETENTION_DAYS:
         days = ", ".join(map(str, LOG_RETENTION_DAYS))
-        message = f"{args.log_retention_days} days; {days} are allowed; choose one"
+        message = f"{args.log_retention_days} days is not supported by CloudWatch Logs; allowed: {days}"
         yield Problem(("log_retention_days",), "log-retention", message)

@@ -39,28 +39,30 @@ def network_problems(args: EksNetworkArgs) -> Iterator[Problem]:
 
 def _region(region: str) -> Iterator[Problem]:
     if not re.fullmatch(REGION, region):
-        yield Problem(("region",), "region", f"{region!r}; a region's code is allowed; write it as 'eu-west-1'")
+        yield Problem(("region",), "region", f"{region!r} is not a region code; write for example 'eu-west-1'")
 
 
 def zone_problems(path: Path, zones: Sequence[tuple[int | str, str]], region: str) -> Iterator[Problem]:
     """Yield problems of a cluster's zones, each by its index or key under `path`; EKS requires two zones."""
     names = [zone for _, zone in zones]
     if len(set(names)) < FEWEST_ZONES:
-        message = f"{len(set(names))} zones; EKS takes no fewer than {FEWEST_ZONES}; name three, as '{region}a'"
+        message = (
+            f"has {len(set(names))} zones; EKS requires at least {FEWEST_ZONES}; use three, for example '{region}a'"
+        )
         yield Problem(path, "too-few-zones", message)
     for index, (key, zone) in enumerate(zones):
         if zone in names[:index]:
-            message = f"{zone!r} is named twice; each zone is allowed once; remove one"
+            message = f"{zone!r} is listed twice; remove one"
             yield Problem((*path, key), "zone-twice", message)
         if not re.fullmatch(rf"{re.escape(region)}[a-z]", zone):
-            message = f"{zone!r} is not of region {region!r}; its zones are allowed; write one as '{region}a'"
+            message = f"{zone!r} is not a zone of region {region!r}; write for example '{region}a'"
             yield Problem((*path, key), "zone-of-another-region", message)
 
 
 def _zone_letters(zones: Sequence[str]) -> Iterator[Problem]:
     for index, zone in enumerate(zones):
         if zone and zone[-1].islower() and zone[-1] not in ZONE_LETTERS:
-            message = f"{zone!r}: the VPC has room for zones a to {ZONE_LETTERS[-1]}; choose among them"
+            message = f"{zone!r} has no subnet in the VPC, which has room for zones a to {ZONE_LETTERS[-1]}; use those"
             yield Problem(("zones", index), "zone-letter", message)
 
 
@@ -68,31 +70,31 @@ def _cidr(cidr: str) -> Iterator[Problem]:
     try:
         network = ipaddress.IPv4Network(cidr)
     except ValueError as error:
-        message = f"{cidr!r}: {error}; an IPv4 network is allowed; write it as '10.0.0.0/16'"
+        message = f"{cidr!r} is not an IPv4 network ({error}); write for example '10.0.0.0/16'"
         yield Problem(("cidr",), "cidr-malformed", message)
         return
     if not 16 <= network.prefixlen <= 20:
-        message = f"{cidr!r}: /{network.prefixlen}; /16 to /20 is allowed; a pod takes an address, so take /16"
+        message = f"{cidr!r}: /16 to /20 is allowed; every pod uses an address, so use /16"
         yield Problem(("cidr",), "cidr-size", message)
     if not any(network.subnet_of(allowed) for allowed in _PRIVATE_RANGES):
         allowed = ", ".join(map(str, _PRIVATE_RANGES))
-        message = f"{cidr!r}: no private addresses; part of {allowed} is allowed; take '10.0.0.0/16'"
+        message = f"{cidr!r} is not private; a part of {allowed} is allowed; use for example '10.0.0.0/16'"
         yield Problem(("cidr",), "cidr-public", message)
 
 
 def _nat(args: EksNetworkArgs) -> Iterator[Problem]:
     if args.nat not in get_args(Nat):
-        yield Problem(("nat",), "nat", f"{args.nat!r}; {', '.join(get_args(Nat))} are allowed; choose one")
+        yield Problem(("nat",), "nat", f"{args.nat!r} is not valid; allowed: {', '.join(get_args(Nat))}")
 
 
 def _interface_endpoints(args: EksNetworkArgs) -> Iterator[Problem]:
     endpoints, where = list(args.interface_endpoints), ("interface_endpoints",)
     missing = [service for service in INDISPENSABLE_ENDPOINTS if service not in endpoints]
     if args.nat == "none" and missing:
-        message = f"no {', '.join(missing)}; without NAT they are all needed; add them"
+        message = f"has no {', '.join(missing)}, which are required without NAT gateways; add them"
         yield Problem(where, "endpoints-missing", message)
     if endpoints and args.region.startswith("cn-"):
-        message = "in China names differ from service to service; none are allowed; make them yourself"
+        message = "not supported in China, where names differ between services; create the endpoints yourself"
         yield Problem(where, "endpoints-in-china", message)
     for index, service in enumerate(endpoints):
         yield from under((*where, index), _interface_endpoint(service, twice=service in endpoints[:index]))
@@ -100,13 +102,13 @@ def _interface_endpoints(args: EksNetworkArgs) -> Iterator[Problem]:
 
 def _interface_endpoint(service: str, *, twice: bool) -> Iterator[Problem]:
     if twice:
-        yield Problem((), "endpoint-twice", f"{service!r} is named twice; each service is allowed once; remove one")
+        yield Problem((), "endpoint-twice", f"{service!r} is listed twice; remove one")
     if not _ENDPOINT.fullmatch(service):
-        message = f"{service!r} is no service; a service's name is allowed; write it as 'ecr.api'"
+        message = f"{service!r} is not a service name; write for example 'ecr.api'"
         yield Problem((), "endpoint-name", message)
     if service == "s3":
-        message = "'s3': the gateway endpoint is there already; others are allowed; remove it"
+        message = "'s3' already has a gateway endpoint; remove it"
         yield Problem((), "endpoint-of-s3", message)
     if service in ("iam", "pricing"):
-        message = f"{service!r}: AWS has none in a region; others are allowed; remove it"
+        message = f"{service!r} is not available as an endpoint in a region; remove it"
         yield Problem((), "endpoint-of-no-region", message)

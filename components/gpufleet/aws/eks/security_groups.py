@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pulumi
 from pulumi_aws.ec2 import SecurityGroup
@@ -11,6 +12,31 @@ from pulumi_aws.vpc import SecurityGroupEgressRule, SecurityGroupIngressRule
 
 from gpufleet.aws.eks.cluster_args import EksClusterArgs
 from gpufleet.aws.eks.network_args import ANYWHERE, DISCOVERY_TAG
+
+
+class _Ports(NamedTuple):
+    """A protocol with its range of ports."""
+
+    protocol: str
+    first: int | None = None
+    last: int | None = None
+
+
+_HTTPS = _Ports("tcp", 443, 443)
+_ANY_TCP = _Ports("tcp", 0, 65535)
+_EVERYTHING = _Ports("-1")
+
+
+class _Rule(NamedTuple):
+    """A rule of a security group."""
+
+    name: str
+    direction: type[SecurityGroupIngressRule] | type[SecurityGroupEgressRule]
+    group: SecurityGroup
+    peer: SecurityGroup | pulumi.Input[str]
+    """The other group, or an IPv4 range."""
+    ports: _Ports
+    description: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,65 +81,40 @@ def _rules(
 ) -> list[pulumi.Resource]:
     """Create the rules. Nodes reach each other and the API server; the API server reaches kubelets, and webhooks on any
     port. Clients in the VPC reach the API server, but no node."""
-    clients = {"vpc": args.network.cidr, **{cidr.replace("/", "-"): cidr for cidr in args.endpoint.private_cidrs}}
-    return [
+    vpc, joined = "API server, from the VPC", "API server, from a joined network"
+    ingress, egress = SecurityGroupIngressRule, SecurityGroupEgressRule
+    rules = [
+        _Rule("control-plane-from-vpc", ingress, control_plane, args.network.cidr, _HTTPS, vpc),
         *(
-            SecurityGroupIngressRule(
-                f"{name}-control-plane-from-{client}",
-                security_group_id=control_plane.id,
-                description="API server, from the VPC" if client == "vpc" else "API server, from a joined network",
-                cidr_ipv4=cidr,
-                ip_protocol="tcp",
-                from_port=443,
-                to_port=443,
-                opts=opts,
-            )
-            for client, cidr in clients.items()
+            _Rule(f"control-plane-from-{cidr.replace('/', '-')}", ingress, control_plane, cidr, _HTTPS, joined)
+            for cidr in args.endpoint.private_cidrs
         ),
-        SecurityGroupIngressRule(
-            f"{name}-control-plane-from-nodes",
-            security_group_id=control_plane.id,
-            description="API server, from nodes",
-            referenced_security_group_id=nodes.id,
-            ip_protocol="tcp",
-            from_port=443,
-            to_port=443,
-            opts=opts,
+        _Rule("control-plane-from-nodes", ingress, control_plane, nodes, _HTTPS, "API server, from nodes"),
+        _Rule("control-plane-to-nodes", egress, control_plane, nodes, _ANY_TCP, "Kubelets and webhooks"),
+        _Rule(
+            "nodes-from-control-plane",
+            ingress,
+            nodes,
+            control_plane,
+            _ANY_TCP,
+            "Kubelets and webhooks, from the control plane",
         ),
-        SecurityGroupEgressRule(
-            f"{name}-control-plane-to-nodes",
-            security_group_id=control_plane.id,
-            description="Kubelets and webhooks",
-            referenced_security_group_id=nodes.id,
-            ip_protocol="tcp",
-            from_port=0,
-            to_port=65535,
-            opts=opts,
-        ),
-        SecurityGroupIngressRule(
-            f"{name}-nodes-from-control-plane",
-            security_group_id=nodes.id,
-            description="Kubelets and webhooks, from the control plane",
-            referenced_security_group_id=control_plane.id,
-            ip_protocol="tcp",
-            from_port=0,
-            to_port=65535,
-            opts=opts,
-        ),
-        SecurityGroupIngressRule(
-            f"{name}-nodes-from-nodes",
-            security_group_id=nodes.id,
-            description="Nodes and pods among themselves",
-            referenced_security_group_id=nodes.id,
-            ip_protocol="-1",
-            opts=opts,
-        ),
-        SecurityGroupEgressRule(
-            f"{name}-nodes-to-anywhere",
-            security_group_id=nodes.id,
-            description="Registries, AWS and GitHub",
-            cidr_ipv4=ANYWHERE,
-            ip_protocol="-1",
-            opts=opts,
-        ),
+        _Rule("nodes-from-nodes", ingress, nodes, nodes, _EVERYTHING, "Nodes and pods among themselves"),
+        _Rule("nodes-to-anywhere", egress, nodes, ANYWHERE, _EVERYTHING, "Registries, AWS and GitHub"),
     ]
+    return [_created(name, rule, opts) for rule in rules]
+
+
+def _created(name: str, rule: _Rule, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+    """Create one rule."""
+    return rule.direction(
+        f"{name}-{rule.name}",
+        security_group_id=rule.group.id,
+        description=rule.description,
+        referenced_security_group_id=rule.peer.id if isinstance(rule.peer, SecurityGroup) else None,
+        cidr_ipv4=None if isinstance(rule.peer, SecurityGroup) else rule.peer,
+        ip_protocol=rule.ports.protocol,
+        from_port=rule.ports.first,
+        to_port=rule.ports.last,
+        opts=opts,
+    )

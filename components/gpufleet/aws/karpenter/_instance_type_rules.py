@@ -36,9 +36,8 @@ _AMD_FAMILIES = frozenset({"g4ad"})
 
 
 def instance_type_problems(args: KarpenterNodePoolArgs, *, readable: bool) -> list[Problem]:
-    """Yield problems of a pool that would provision nothing, or nothing that its jobs can use. If requirements, limits
-    or node class are not `readable`, rules that use the table of instance types are skipped, because those problems
-    come first."""
+    """Return problems of a pool that would provision no nodes, or none that its jobs can use. If requirements, limits
+    or node class are not `readable`, rules that use the table of instance types are skipped."""
     known = [*_counts(args), *_sharing(args)]
     if known or not readable:
         return known
@@ -58,7 +57,7 @@ def instance_type_problems(args: KarpenterNodePoolArgs, *, readable: bool) -> li
 
 
 def _partitions(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> Iterator[Problem]:
-    """Yield instance types whose GPUs cannot be partitioned so, and nodes that nobody partitions."""
+    """Yield a problem for instance types whose GPUs lack the MIG profile, or if nothing creates the instances."""
     if not isinstance(args.sharing, Mig):
         return
     profile, where = args.sharing.profile, ("sharing", "profile")
@@ -69,17 +68,23 @@ def _partitions(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> I
         has = ", ".join(mig_profiles(gpus.name, gpus.memory)) if gpus else ""
         held = mig_instances(gpus.name, gpus.memory, profile)
         if held:
-            message = f"{profile}: GPUs of {each.name} hold {held}, and others {args.sharing.instances}; allow one kind"
+            message = (
+                f"{profile}: a GPU of {each.name} holds {held} instances, other types' GPUs {args.sharing.instances};"
+                " restrict the pool to one GPU model"
+            )
         elif has:
-            message = f"{profile}: GPUs of {each.name} ({gpus.name}) do not have it; use one of {has}"
+            message = f"{profile}: GPUs of {each.name} ({gpus.name}) do not support it; use one of {has}"
         else:
-            message = f"{profile}: GPUs of {each.name} ({gpus.name}) have no MIG; exclude it, or share them otherwise"
+            message = (
+                f"{profile}: GPUs of {each.name} ({gpus.name}) do not support MIG; exclude the type, or use another"
+                " sharing method"
+            )
         yield Problem(where, "mig-profile", message)
         return
     if args.node_class.user_data is None and any(term.alias for term in args.node_class.ami_terms):
         message = (
-            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in user data,"
-            " which runs before the kubelet, or use an AMI of yours that does"
+            "EKS's AMIs create no MIG instances, so nodes would offer whole GPUs; create them in user data, which runs"
+            " before the kubelet, or use your own AMI"
         )
         yield Problem(("sharing",), "nobody-partitions", message)
 
@@ -87,7 +92,7 @@ def _partitions(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) -> I
 def _counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for index, count in enumerate(args.gpu_counts or ()):
         if not isinstance(count, int) or count < 1:
-            message = f"{count!r}; whole numbers from 1 are allowed; leave out types without a GPU"
+            message = f"{count!r} is not a whole number from 1; omit types without GPUs"
             yield Problem(("gpu_counts", index), "gpu-count", message)
 
 
@@ -95,7 +100,7 @@ def _sharing(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     problems = sharing_problems(args.sharing)
     yield from problems
     if not problems and isinstance(args.sharing, TimeSlicing) and args.sharing.rename_by_default:
-        message = f"renames {GPU}; Karpenter provisions nodes for that name only; leave rename_by_default off"
+        message = f"must be False; Karpenter provisions nodes for {GPU} only, not for {GPU}.shared"
         yield Problem(("sharing", "rename_by_default"), "sharing-renamed", message, {"gpu": GPU})
 
 
@@ -105,9 +110,8 @@ def _makers(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         amd = sorted(_AMD_FAMILIES.intersection(requirement.values))
         if amd and aliased:
             message = (
-                f"{', '.join(amd)} has AMD GPUs, but an alias selects NVIDIA's image for all types with GPUs; only"
-                " families"
-                " with NVIDIA GPUs are allowed; remove it"
+                f"{', '.join(amd)} has AMD GPUs, but an alias selects the NVIDIA image for all types with GPUs; remove"
+                " it"
             )
             yield Problem(("requirements", index, "values"), "gpus-of-amd", message)
 
@@ -118,8 +122,8 @@ def _parts_of_gpus(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         for index, requirement in _named(args, key):
             if named := sorted(parts.intersection(requirement.values)):
                 message = (
-                    f"{', '.join(named)} has a fraction of a GPU, which Karpenter counts as 0; whole GPUs are allowed;"
-                    " remove it, and share whole GPUs instead"
+                    f"{', '.join(named)} has a fraction of a GPU, which Karpenter counts as 0; remove it, and share"
+                    " whole GPUs instead"
                 )
                 yield Problem(("requirements", index, "values"), "part-of-a-gpu", message)
 
@@ -130,7 +134,7 @@ def _unknown_counts(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for _, requirement in _named(args, "karpenter.k8s.aws/instance-gpu-count"):
         unknown = [value for value in requirement.values if value not in {str(count) for count in args.gpu_counts}]
         if unknown:
-            message = f"{list(args.gpu_counts)}; requirements also name {', '.join(unknown)}; add them"
+            message = f"lacks {', '.join(unknown)}, which the requirements name; add them"
             yield Problem(("gpu_counts",), "gpu-counts-incomplete", message)
 
 
@@ -140,10 +144,10 @@ def _not_offered(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         for value in (value for _, requirement in _named(args, key) for value in requirement.values):
             named = [each for each in instance_types().values() if value in label(each, key)]
             if named and not any(offered(each, args.zones) for each in named):
-                facts = {"asked": value, "zones": ", ".join(args.zones), "elsewhere": _where(named, args)}
+                facts = {"requested": value, "zones": ", ".join(args.zones), "elsewhere": _where(named, args)}
                 message = (
-                    "{zones}; {asked} is offered in none of them, only in {elsewhere}; add subnets there, or remove"
-                    " {asked}".format(**facts)
+                    "{requested} is not offered in {zones}, only in {elsewhere}; add subnets there, or remove"
+                    " {requested}".format(**facts)
                 )
                 yield Problem(("zones",), "not-offered-here", message, facts)
 
@@ -173,15 +177,15 @@ def _nothing_matches(args: KarpenterNodePoolArgs, types: Sequence[InstanceType])
     if elsewhere := matching(requirements(args)):
         facts = {"types": _some(elsewhere), "zones": ", ".join(args.zones), "elsewhere": _where(elsewhere, args)}
         message = (
-            "{zones}; no type that meets the requirements, such as {types}, is offered there, only in {elsewhere}; add"
+            "no instance type that meets the requirements ({types}) is offered in {zones}, only in {elsewhere}; add"
             " subnets there".format(**facts)
         )
         yield Problem(("zones",), "nothing-offered-here", message, facts)
         return
     alternatives = Alternatives(found=[each for key in sorted(LABELS) for each in _alternatives(args, key)])
     message = (
-        f"no instance type meets all of them; {alternatives.text({})}; correct them, or give GPU counts if the types"
-        " are newer than the table"
+        f"no instance type meets all requirements; {alternatives.text({})}; correct them, or set gpu_counts if the"
+        " types are newer than the table"
     )
     yield Problem(("requirements",), "no-instance-type", message, {"alternatives": alternatives})
 
@@ -200,7 +204,7 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True)
 class Alternatives:
-    """All such changes."""
+    """All changes of one requirement that would make instance types match."""
 
     found: Sequence[Alternative]
     """One change for each label that prevents a match."""
@@ -212,7 +216,7 @@ class Alternatives:
             name = names.get(each.label, each.label)
             change = f"with {name} {', '.join(each.values)}" if each.values else f"without {name}"
             texts.append(f"{each.types} would match {change}")
-        return " or ".join(texts) or "omitting one of them does not help either"
+        return " or ".join(texts) or "removing one of them would not help"
 
 
 def _alternatives(args: KarpenterNodePoolArgs, key: str) -> Iterator[Alternative]:
@@ -250,8 +254,8 @@ def _of_two_kinds(types: Sequence[InstanceType]) -> Iterator[Problem]:
     if with_gpu and without:
         facts = {"with_gpus": _some(with_gpu), "without": _some(without)}
         message = (
-            "met by types with GPUs ({with_gpus}) and without ({without}); one kind in a pool is allowed; add"
-            " karpenter.k8s.aws/instance-gpu-count Exists or DoesNotExist, or give the GPU counts".format(**facts)
+            "allow types with GPUs ({with_gpus}) and without ({without}); a pool must have one kind; add"
+            " karpenter.k8s.aws/instance-gpu-count Exists or DoesNotExist, or set gpu_counts".format(**facts)
         )
         yield Problem(("requirements",), "types-of-two-kinds", message, facts)
 
@@ -259,7 +263,7 @@ def _of_two_kinds(types: Sequence[InstanceType]) -> Iterator[Problem]:
 def _unbounded_gpus(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Iterator[Problem]:
     """Yield limits that a pool with GPUs requires, although Karpenter accepts it without them."""
     if args.sharing and not counts:
-        message = "no instance type of the pool has a GPU; only a pool with GPUs shares them; leave sharing out"
+        message = "requires GPUs, but no instance type of the pool has any; remove it"
         yield Problem(("sharing",), "sharing-without-gpus", message)
     if not counts:
         return
@@ -283,7 +287,10 @@ def _limits_for_nothing(
     yield from alone
     if types and not alone and not any(within_limits(each, args) for each in types):
         limits = ", ".join(f"{name} {limit}" for name, limit in args.limits.items())
-        message = f"{limits}; each admits some type of the pool, together they admit none; raise one of them"
+        message = (
+            f"no instance type of the pool is within all limits ({limits}), although each limit alone allows some;"
+            " raise one of them"
+        )
         yield Problem(("limits",), "limits-admit-nothing", message)
 
 
@@ -293,8 +300,8 @@ def _small_gpu_limit(args: KarpenterNodePoolArgs, counts: Sequence[int]) -> Iter
     smallest = allocatable(physical, args.sharing)
     if GPU in args.limits and quantity.parsed(args.limits[GPU]) < smallest:
         message = (
-            f"{args.limits[GPU]}; the smallest node offers {smallest} as shared, so no node could start; use at least"
-            f" {smallest}"
+            f"{args.limits[GPU]} is too small; the smallest node offers {smallest} after sharing, so no node could"
+            f" start; use at least {smallest}"
         )
         yield Problem(("limits", GPU), "gpu-limit-too-small", message, {"physical": physical})
 
@@ -308,7 +315,7 @@ def _small_limits(args: KarpenterNodePoolArgs, types: Sequence[InstanceType]) ->
         least = capacity(smallest, args.node_class)[name]
         if quantity.parsed(args.limits[name]) < least:
             message = (
-                f"{args.limits[name]}; the smallest type of the pool, {smallest.name}, has {shown(name, least)}, so no"
-                " node could start; raise it to at least that"
+                f"{args.limits[name]} is too small; the smallest type of the pool, {smallest.name}, has"
+                f" {shown(name, least)}, so no node could start; use at least that"
             )
             yield Problem(("limits", name), "limit-too-small", message)

@@ -52,8 +52,8 @@ class FeatureGates:
     """Whether to enable NodeOverlays (alpha). Required if a pool shares GPUs: otherwise Karpenter counts physical GPUs
     only, and provisions one for each pod."""
     node_repair: bool = False
-    """Whether to replace nodes that stay unhealthy: 10 minutes for faults of GPUs, 30 for others (alpha). Jobs on them
-    are killed. All but a kubelet that stops is reported by the add-on `eks-node-monitoring-agent`."""
+    """Whether to replace nodes that stay unhealthy for 30 minutes, or 10 for GPU faults (alpha). Jobs on them are
+    killed. The add-on `eks-node-monitoring-agent` reports all faults except a stopped kubelet."""
     reserved_capacity: bool = True
     """Whether to use the capacity reservations and capacity blocks that a node class selects (beta)."""
     spot_to_spot_consolidation: bool = False
@@ -87,7 +87,7 @@ class ServiceMonitor:
     its release is installed or upgraded (charts/karpenter/templates/servicemonitor.yaml at v1.14.1)."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels by which a Prometheus selects ServiceMonitors, such as `release`."""
+    """Labels by which Prometheus selects ServiceMonitors, such as `release`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +318,7 @@ def karpenter_problems(args: KarpenterArgs) -> Iterator[Problem]:
     """Yield every problem of the arguments."""
     yield from cluster_name_problems(args.cluster_name)
     if "featureGates" in args.values.get("settings", {}):
-        message = "switch features by feature_gates, so that node pools know them"
+        message = "is not allowed here; use the argument feature_gates, so that node pools know the gates"
         yield Problem(("values", "settings", "featureGates"), "value-of-an-argument", message)
 
 

@@ -1,4 +1,4 @@
-"""Root volume of a node, and how fast images get onto it: what EBS and nodeadm allow, and nodeadm's user data."""
+"""Root volume of a node, and parallel image pulls: limits of EBS and nodeadm, and nodeadm's user data."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ THROUGHPUT = (125, 1000)
 """Lowest and highest throughput of a gp3 volume in MiB/s, from the same file."""
 
 IOPS_PER_GIB = 500
-"""Most IOPS for each GiB of a gp3 volume (Amazon EBS user guide, "General Purpose SSD volumes")."""
+"""Maximum IOPS for each GiB of a gp3 volume (Amazon EBS user guide, "General Purpose SSD volumes")."""
 
 IOPS_PER_MIB = 4
-"""Fewest IOPS for each MiB/s of a gp3 volume's throughput, from the same page: 0.25 MiB/s per provisioned IOPS."""
+"""Minimum IOPS for each MiB/s of a gp3 volume's throughput, from the same page: 0.25 MiB/s per provisioned IOPS."""
 
 FAST_IMAGE_PULL_SINCE = "v20250821"
-"""First release of EKS's AMIs whose nodeadm has the gate `FastImagePull`. Earlier ones ignore it: nodeadm does not
-reject what it does not know (CHANGELOG.md and nodeadm/internal/api/bridge/decode.go of awslabs/amazon-eks-ami)."""
+"""First release of EKS's AMIs whose nodeadm has the feature gate `FastImagePull`. Earlier releases silently ignore
+unknown gates (CHANGELOG.md and nodeadm/internal/api/bridge/decode.go of awslabs/amazon-eks-ami)."""
 
 FAST_IMAGE_PULL_THROUGHPUT = 600
 """Throughput of the root volume in MiB/s below which pulling in parallel can take longer (nodeadm/doc/examples.md)."""
 
 FAST_IMAGE_PULL_CPUS = 4
 FAST_IMAGE_PULL_MEMORY = 8192
-"""MiB of an instance type below which nodeadm ignores the gate, as below that many vCPUs: it wants 7 GiB of what the
-kernel sees (`UseSOCISnapshotter` in nodeadm/internal/containerd/config.go)."""
+"""Minimum vCPUs and MiB of an instance type; nodeadm ignores the gate on smaller ones. It requires 7 GiB of the memory
+that the kernel sees (`UseSOCISnapshotter` in nodeadm/internal/containerd/config.go)."""
 
 _NODE_CONFIG = """\
 apiVersion: node.eks.aws/v1alpha1
@@ -60,13 +60,13 @@ def root_volume(node_class: NodeClass) -> dict[str, Any]:
         "snapshotID": node_class.image_snapshot,
     }
     if node_class.image_snapshot:
-        # EC2 takes no encryption value beside a snapshot: the volume is encrypted as the snapshot is.
+        # EC2 rejects an encryption value together with a snapshot, which determines the volume's encryption.
         del volume["encrypted"]
     return {name: value for name, value in volume.items() if value is not None}
 
 
 def user_data(node_class: NodeClass) -> str | None:
-    """Return the additional user data, with nodeadm's gate for parallel image pulls if it is wanted."""
+    """Return the additional user data, with nodeadm's gate for parallel image pulls if it is enabled."""
     own = node_class.user_data
     if not node_class.fast_image_pull:
         return own
@@ -99,49 +99,58 @@ def _performance(node_class: NodeClass) -> Iterator[Problem]:
         ("root_volume_throughput", throughput, THROUGHPUT, "MiB/s"),
     ):
         if number is not None and not least <= number <= most:
-            message = f"{number}; {least} to {most} {unit} is allowed; leave it out for {least}"
+            message = f"{number} is not between {least} and {most} {unit}; omit it for {least}"
             yield Problem((argument,), "volume-performance", message)
     provisioned = IOPS[0] if iops is None else iops
     if throughput is not None and throughput * IOPS_PER_MIB > max(provisioned, IOPS[0]):
         needed = throughput * IOPS_PER_MIB
-        message = f"{throughput} MiB/s needs {needed} IOPS, and the volume has {provisioned}; raise its IOPS"
+        message = f"{throughput} MiB/s requires {needed} IOPS, but the volume has {provisioned}; raise its IOPS"
         yield Problem(("root_volume_throughput",), "throughput-beyond-iops", message)
     try:
         size = quantity.parsed(node_class.root_volume_size) / Decimal(1024) ** 3
     except ValueError:
         return
     if iops is not None and iops > IOPS[0] and iops > size * IOPS_PER_GIB:
-        message = f"{iops} IOPS; at most {IOPS_PER_GIB} for each GiB are allowed; lower them or enlarge the volume"
+        message = f"{iops} IOPS exceeds {IOPS_PER_GIB} for each GiB of the volume; lower it, or enlarge the volume"
         yield Problem(("root_volume_iops",), "iops-beyond-size", message)
 
 
 def _snapshot(node_class: NodeClass, family: str) -> Iterator[Problem]:
     where = ("image_snapshot",)
     if isinstance(node_class.image_snapshot, str) and not re.fullmatch("snap-[0-9a-z]+", node_class.image_snapshot):
-        message = f"id {node_class.image_snapshot!r}; snap- with digits and lower-case letters is allowed; correct it"
+        message = (
+            f"{node_class.image_snapshot!r} is not a snapshot ID; write 'snap-' followed by digits and lower-case"
+            " letters"
+        )
         yield Problem(where, "resource-id", message)
     if family != "Bottlerocket":
         message = (
-            f"with {family}, whose images lie on the volume of the system; only Bottlerocket has a volume of their own;"
-            " put the images into an AMI of yours instead"
+            f"requires Bottlerocket, which stores images on a separate volume; {family} stores them on the system's;"
+            " put the images into your own AMI instead"
         )
         yield Problem(where, "snapshot-of-the-system", message)
     if node_class.root_volume_key is not None:
-        message = "with a key; a volume is encrypted as its snapshot is; copy the snapshot with that key instead"
+        message = (
+            "is not allowed together with a snapshot, which determines the encryption; copy the snapshot with that key"
+            " instead"
+        )
         yield Problem(("root_volume_key",), "key-beside-a-snapshot", message)
 
 
 def _fast_image_pull(node_class: NodeClass, family: str) -> Iterator[Problem]:
     where = ("fast_image_pull",)
     if family != "AL2023":
-        yield Problem(where, "fast-pull-family", f"with {family}; only AL2023 is allowed; remove it")
+        yield Problem(where, "fast-pull-family", f"requires AL2023, but the AMI family is {family}; remove it")
         return
     for index, term in enumerate(node_class.ami_terms):
         if old := _too_old(term):
-            message = f"{old} has no parallel pull; {FAST_IMAGE_PULL_SINCE} or later is allowed; raise the version"
+            message = f"{old} does not support parallel image pulls; use {FAST_IMAGE_PULL_SINCE} or later"
             yield Problem(("ami_terms", index, "alias"), "fast-pull-version", message)
     if node_class.user_data and _MIME.match(node_class.user_data):
-        message = "beside user data in parts; add a part with a NodeConfig of nodeadm that has the gate, and remove it"
+        message = (
+            "is not supported with user data in MIME parts; add a part with nodeadm's NodeConfig that sets the gate,"
+            " and remove this"
+        )
         yield Problem(where, "fast-pull-user-data", message)
 
 

@@ -42,7 +42,7 @@ def instance_types_of(args: KarpenterNodePoolArgs) -> list[InstanceType]:
     terms = args.node_class.capacity_reservation_terms
     found = matching(requirements(args), args.zones, reserved=bool(terms))
     if terms and all(term.holds for term in terms):
-        # What is reserved is known, so that the others are bought on demand or as spot, or not at all.
+        # All reservations are known, so other types can only be provisioned on demand or as spot.
         others = matching(requirements(args), args.zones)
         found = [each for each in found if each in others or each.name in reserved_instances(args)]
     # AL2023 does not run on first-generation Graviton (pkg/providers/instancetype/compatibility/compatibility.go).
@@ -61,7 +61,7 @@ def reserved_instances(args: KarpenterNodePoolArgs) -> dict[str, int]:
 
 
 def only_reserved(args: KarpenterNodePoolArgs) -> bool:
-    """Return whether all that the pool provisions is reserved, and known."""
+    """Return whether the pool only provisions reserved instances, all of them known."""
     terms = args.node_class.capacity_reservation_terms
     known = bool(terms) and all(term.holds for term in terms)
     return known and not matching(requirements(args), args.zones)
@@ -169,7 +169,7 @@ class Shortage:
 
     resource: str
     """Resource name."""
-    asked: Decimal
+    requested: Decimal
     """Requested amount."""
     largest: str
     """Name of the instance type with the most of it for one pod."""
@@ -178,8 +178,8 @@ class Shortage:
 
     def __str__(self) -> str:
         return (
-            f"{self.resource}: {shown(self.resource, self.asked)} asked for, and the largest type, {self.largest}, has"
-            f" {shown(self.resource, self.room)}"
+            f"{self.resource}: {shown(self.resource, self.requested)} requested, but the largest type, {self.largest},"
+            f" has {shown(self.resource, self.room)}"
         )
 
 
@@ -210,14 +210,14 @@ def fit(
 
     Raise ValueError for text that is not a quantity.
     """
-    asked, taken = _parsed({"pods": "1", **requests}), daemons or {}
+    requested, taken = _parsed({"pods": "1", **requests}), daemons or {}
     types = instance_types_of(args) if types is None else types
     rooms = {each: _room(each, args, taken) for each in types if within_limits(each, args)}
-    holding = [each for each, room in rooms.items() if not _short(asked, room)]
+    holding = [each for each, room in rooms.items() if not _short(requested, room)]
     if holding or not rooms:
         return Fit(instance_types=holding)
-    shortages = _shortages(asked, rooms)
-    return Fit(instance_types=(), shortages=shortages, reason=_reason(asked, shortages))
+    shortages = _shortages(requested, rooms)
+    return Fit(instance_types=(), shortages=shortages, reason=_reason(requested, shortages))
 
 
 def paused(args: KarpenterNodePoolArgs) -> bool:
@@ -242,26 +242,26 @@ def _room(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Amoun
     return room
 
 
-def _short(asked: Amounts, room: Amounts) -> list[str]:
+def _short(requested: Amounts, room: Amounts) -> list[str]:
     """Return the resources that are too small."""
-    return [name for name, amount in asked.items() if amount > room.get(name, Decimal(0))]
+    return [name for name, amount in requested.items() if amount > room.get(name, Decimal(0))]
 
 
-def _shortages(asked: Amounts, rooms: Mapping[InstanceType, Amounts]) -> list[Shortage]:
+def _shortages(requested: Amounts, rooms: Mapping[InstanceType, Amounts]) -> list[Shortage]:
     found = []
-    for name, amount in asked.items():
+    for name, amount in requested.items():
         largest = max(rooms, key=lambda each: rooms[each].get(name, Decimal(0)))
         room = rooms[largest].get(name, Decimal(0))
         if amount > room:
-            found.append(Shortage(resource=name, asked=amount, largest=largest.name, room=room))
+            found.append(Shortage(resource=name, requested=amount, largest=largest.name, room=room))
     return found
 
 
-def _reason(asked: Amounts, shortages: Sequence[Shortage]) -> str:
+def _reason(requested: Amounts, shortages: Sequence[Shortage]) -> str:
     if shortages:
         return ", ".join(map(str, shortages))
-    wanted = ", ".join(f"{name} {shown(name, amount)}" for name, amount in asked.items() if name != "pods")
-    return f"{wanted}: some types have each of them, none has all"
+    wanted = ", ".join(f"{name} {shown(name, amount)}" for name, amount in requested.items() if name != "pods")
+    return f"{wanted}: no type has room for all of them, although each fits some type"
 
 
 def shown(resource: str, amount: Decimal) -> str:

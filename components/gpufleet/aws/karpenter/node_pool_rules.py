@@ -93,41 +93,39 @@ def _names(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for where, name in ((("pool",), args.pool), (("node_class", "name"), args.node_class.name)):
         if not _OBJECT_NAME.fullmatch(name) or len(name) > 63:
             message = (
-                f"{name!r} is not a valid name; 1 to 63 lower-case letters, digits and inner hyphens are allowed,"
-                " since nodes"
-                " carry it as a label; rename it"
+                f"{name!r} is not a valid name, which nodes get as a label; use 1 to 63 lower-case letters, digits and"
+                " inner hyphens"
             )
             yield Problem(where, "object-name", message)
     lowest, highest = WEIGHTS
     if args.weight is not None and not lowest <= args.weight <= highest:
-        message = f"{args.weight}; {lowest} to {highest} is allowed; leave it out for the lowest"
+        message = f"{args.weight} is not between {lowest} and {highest}; omit it for the lowest"
         yield Problem(("weight",), "weight", message)
 
 
 def _restricted(key: str) -> str | None:
-    """Return why Karpenter reserves a label; None if it does not."""
+    """Return what to do about a label that Karpenter reserves; None for other labels."""
     domain = key.partition("/")[0]
     if key == "kubernetes.io/hostname":
-        return "each node has its own"
+        return "each node has its own; remove it"
     if domain.endswith("karpenter.sh") and key != "karpenter.sh/capacity-type":
-        return "of the domain karpenter.sh, only karpenter.sh/capacity-type is allowed"
+        return "of the domain karpenter.sh, use only karpenter.sh/capacity-type"
     if domain.endswith("karpenter.k8s.aws") and key not in INSTANCE_LABELS:
-        return f"of the domain karpenter.k8s.aws, only {', '.join(sorted(INSTANCE_LABELS))} are allowed"
+        return f"of the domain karpenter.k8s.aws, use only {', '.join(sorted(INSTANCE_LABELS))}"
     return None
 
 
 def _label_key(key: str) -> Iterator[Problem]:
     if not _QUALIFIED_NAME.fullmatch(key) or len(key) > 316:
-        message = f"{key!r} is not a valid label key; [domain/]name of at most 316 characters is allowed; correct it"
+        message = f"{key!r} is not a valid label key; write [domain/]name with at most 316 characters"
         yield Problem((), "label-key", message)
-    elif reason := _restricted(key):
-        message = f"{key} is reserved by Karpenter; {reason}; remove it or choose one of those"
-        yield Problem((), "label-of-karpenter", message)
+    elif advice := _restricted(key):
+        yield Problem((), "label-of-karpenter", f"{key} is reserved by Karpenter; {advice}")
 
 
 def _requirements(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     if len(args.requirements) > 100:
-        message = f"{len(args.requirements)}; at most 100 are allowed; merge requirements of the same key"
+        message = f"has {len(args.requirements)} entries; at most 100 are allowed; merge those with the same key"
         yield Problem(("requirements",), "too-many-requirements", message)
     for index, requirement in enumerate(args.requirements):
         yield from under(("requirements", index), _requirement(requirement))
@@ -136,13 +134,13 @@ def _requirements(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _requirement(requirement: Requirement) -> Iterator[Problem]:
     yield from under(("key",), _label_key(requirement.key))
     if requirement.operator not in get_args(Operator):
-        message = f"operator {requirement.operator!r}; {_one_of(Operator)}; choose one"
+        message = f"{requirement.operator!r} is not an operator; {_one_of(Operator)}"
         yield Problem(("operator",), "operator", message)
     else:
         yield from under(("values",), _values(requirement))
     fewest, most = MIN_VALUES
     if requirement.min_values is not None and not fewest <= requirement.min_values <= most:
-        message = f"min values {requirement.min_values}; {fewest} to {most} is allowed; leave it out for any number"
+        message = f"{requirement.min_values} is not between {fewest} and {most}; omit it for any number"
         yield Problem(("min_values",), "min-values", message)
 
 
@@ -150,43 +148,41 @@ def _values(requirement: Requirement) -> Iterator[Problem]:
     """Yield problems of the number and type of an operator's values."""
     operator, values = requirement.operator, list(requirement.values)
     if operator in ("In", "NotIn") and not values:
-        message = f"{operator} without values; at least one is required; name the values, or use Exists"
+        message = f"{operator} requires at least one value; add the values, or use Exists"
         yield Problem((), "values-missing", message)
     if operator in ("Exists", "DoesNotExist") and values:
-        message = f"{operator} with values {', '.join(values)}; none are allowed; remove them, or use In or NotIn"
+        message = f"{operator} takes no values, but has {', '.join(values)}; remove them, or use In or NotIn"
         yield Problem((), "values-without-use", message)
     if operator in ("Gt", "Lt", "Gte", "Lte") and not (
         len(values) == 1 and re.fullmatch(r"[0-9]{1,18}", str(values[0]))
     ):
-        message = f"{operator} with values {values}; exactly one whole number, 0 or more, as text; correct them"
+        message = f"{operator} requires exactly one whole number as text, but has {values}; correct it"
         yield Problem((), "values-of-a-bound", message)
     if operator in ("In", "NotIn"):
         for index, value in enumerate(values):
             yield from under((index,), _label_value(value))
     if operator == "In" and requirement.min_values is not None and requirement.min_values > len(values) > 0:
         message = (
-            f"min values {requirement.min_values} of {len(values)} values; at most as many as there are; lower it or"
-            " add values"
+            f"has {len(values)} values, fewer than the minimum of {requirement.min_values}; lower that, or add values"
         )
         yield Problem((), "too-few-values", message)
 
 
 def _label_value(value: object) -> Iterator[Problem]:
     if not isinstance(value, str):
-        message = f"{value!r} is not text; label values are text; write {str(value)!r}"
+        message = f"{value!r} is not text; write {str(value)!r}"
         yield Problem((), "label-value-no-text", message)
     elif len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
         message = (
-            f"{value!r} is not a valid label value; at most 63 letters, digits, '-', '_' and '.' are allowed, the"
-            " first and"
-            " last a letter or digit; correct it"
+            f"{value!r} is not a valid label value; use at most 63 letters, digits, '-', '_' and '.', and begin and end"
+            " with a letter or digit"
         )
         yield Problem((), "label-value", message)
 
 
 def _labels(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     if len(args.labels) > 100:
-        yield Problem(("labels",), "too-many-labels", f"{len(args.labels)}; at most 100 are allowed; remove some")
+        yield Problem(("labels",), "too-many-labels", f"has {len(args.labels)} entries; at most 100 are allowed")
     for key, value in args.labels.items():
         yield from under(("labels", key), (*_label_key(key), *_label_value(value)))
 
@@ -200,13 +196,13 @@ def _taints(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 
 def _taint(taint: Taint) -> Iterator[Problem]:
     if not _QUALIFIED_NAME.fullmatch(taint.key):
-        message = f"{taint.key!r} is not a valid taint key; [domain/]name is allowed; correct it"
+        message = f"{taint.key!r} is not a valid taint key; write [domain/]name"
         yield Problem(("key",), "taint-key", message)
     if taint.effect not in get_args(TaintEffect):
-        message = f"effect {taint.effect!r} of {taint.key!r}; {_one_of(TaintEffect)}; choose one"
+        message = f"{taint.effect!r} is not an effect; {_one_of(TaintEffect)}"
         yield Problem(("effect",), "taint-effect", message)
     if taint.value is not None and not (taint.value and _LABEL_VALUE.fullmatch(taint.value)):
-        message = f"value {taint.value!r} of {taint.key!r}; a label's value is allowed; leave out an empty one"
+        message = f"{taint.value!r} is not a valid taint value; write a label value, or omit an empty one"
         yield Problem(("value",), "taint-value", message)
 
 
@@ -218,31 +214,31 @@ def _limits(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 def _zones(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for index, zone in enumerate(args.zones):
         if not _ZONE.fullmatch(zone):
-            message = f"{zone!r} is not a zone; a region and a letter are allowed; write for example eu-central-1a"
+            message = f"{zone!r} is not a zone; write for example eu-central-1a"
             yield Problem(("zones", index), "zone", message)
 
 
 def _quantity(amount: object) -> Iterator[Problem]:
     if not isinstance(amount, str):
         message = (
-            f"{amount!r} is not text; quantities are text, because the API server converts numbers and every preview"
-            f" would show a change; write {str(amount)!r}"
+            f"{amount!r} is not text; the API server converts numbers to text, so every preview would show a change;"
+            f" write {str(amount)!r}"
         )
         yield Problem((), "quantity-no-text", message)
     elif not _QUANTITY.fullmatch(amount):
-        message = f"{amount!r} is not a quantity; a number with or without a unit is allowed; write 80 or 128Gi"
+        message = f"{amount!r} is not a Kubernetes quantity; write for example 80 or 128Gi"
         yield Problem((), "quantity", message)
 
 
 def _disruption(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     disruption, where = args.disruption, ("disruption",)
     if disruption.consolidation_policy not in get_args(ConsolidationPolicy):
-        got = disruption.consolidation_policy
-        message = f"consolidation policy {got!r}; {_one_of(ConsolidationPolicy)}; choose WhenEmpty for CI"
+        policy = disruption.consolidation_policy
+        message = f"{policy!r} is not a policy; {_one_of(ConsolidationPolicy)}; use WhenEmpty for CI"
         yield Problem((*where, "consolidation_policy"), "consolidation-policy", message)
     yield from under((*where, "consolidate_after"), _duration(disruption.consolidate_after, or_never=True))
     if len(disruption.budgets) > MOST_BUDGETS:
-        message = f"{len(disruption.budgets)} budgets; at most {MOST_BUDGETS} are allowed; remove some"
+        message = f"has {len(disruption.budgets)} entries; at most {MOST_BUDGETS} are allowed"
         yield Problem((*where, "budgets"), "too-many-budgets", message)
     for index, budget in enumerate(disruption.budgets):
         yield from under((*where, "budgets", index), _budget(budget))
@@ -250,29 +246,30 @@ def _disruption(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 
 def _budget(budget: DisruptionBudget) -> Iterator[Problem]:
     if not isinstance(budget.nodes, str) or not re.fullmatch(BUDGET_NODES, budget.nodes):
-        message = f"{budget.nodes!r} nodes; a number or a percentage up to 100% is allowed; write '2' or '10%' as text"
+        message = f"{budget.nodes!r} is not a number or a percentage up to 100%; write it as text: '2' or '10%'"
         yield Problem(("nodes",), "budget-nodes", message)
     for index, reason in enumerate(budget.reasons):
         if reason not in get_args(DisruptionReason):
-            message = f"reason {reason!r}; {_one_of(DisruptionReason)}; choose among them"
+            message = f"{reason!r} is not a disruption reason; {_one_of(DisruptionReason)}"
             yield Problem(("reasons", index), "budget-reason", message)
     if (budget.schedule is None) != (budget.duration is None):
-        got, missing = ("schedule", "duration") if budget.duration is None else ("duration", "schedule")
-        message = f"a {got} without a {missing}; both or neither are allowed; add the {missing}, or remove the {got}"
+        present, missing = ("schedule", "duration") if budget.duration is None else ("duration", "schedule")
+        message = f"has a {present} but no {missing}; add the {missing}, or remove the {present}"
         yield Problem((), "budget-incomplete", message)
     if budget.schedule is not None and not re.fullmatch(SCHEDULE, budget.schedule):
-        message = f"schedule {budget.schedule!r}; five fields of cron or @daily and the like; as '0 8 * * 1-5'"
+        message = f"{budget.schedule!r} is not a cron schedule; write five fields such as '0 8 * * 1-5', or @daily"
         yield Problem(("schedule",), "budget-schedule", message)
     if budget.duration is not None and not re.fullmatch(BUDGET_DURATION, budget.duration):
-        message = f"duration {budget.duration!r}; hours and minutes only are allowed; write '8h' or '1h30m'"
+        message = f"{budget.duration!r} is not a duration in hours and minutes; write for example '8h' or '1h30m'"
         yield Problem(("duration",), "budget-duration", message)
 
 
 def _duration(duration: object, *, or_never: bool) -> Iterator[Problem]:
     if not isinstance(duration, str) or not (re.fullmatch(DURATION, duration) or (or_never and duration == "Never")):
-        allowed = "whole hours, minutes and seconds" + (", or Never," if or_never else "")
-        never = "; without it there is no limit" if duration == "Never" else ""
-        yield Problem((), "duration", f"{duration!r}; {allowed} are allowed; write '90m' or '24h'{never}")
+        never = ", or Never" if or_never else ""
+        unlimited = "; omit it for no limit" if duration == "Never" else ""
+        message = f"{duration!r} is not a duration; write for example '90m' or '24h'{never}{unlimited}"
+        yield Problem((), "duration", message)
 
 
 def _lifetime(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
@@ -285,11 +282,14 @@ def _images(node_class: NodeClass) -> Iterator[Problem]:
     terms, where = list(node_class.ami_terms), ("ami_terms",)
     aliases = [term.alias for term in terms if term.alias is not None]
     if not 1 <= len(terms) <= MOST_AMI_TERMS:
-        message = f"{len(terms)}; 1 to {MOST_AMI_TERMS} are allowed; name an alias such as al2023@v20250501"
+        message = (
+            f"has {len(terms)} entries; 1 to {MOST_AMI_TERMS} are allowed; use for example the alias al2023@v20250501"
+        )
         yield Problem(where, "number-of-ami-terms", message)
     if aliases and len(terms) > 1:
         message = (
-            f"alias {aliases[0]} beside {len(terms) - 1} other terms; an alias must be the only term; keep one kind"
+            f"has the alias {aliases[0]} and {len(terms) - 1} other terms; an alias must be the only term; remove the"
+            " alias or the others"
         )
         yield Problem(where, "alias-beside-terms", message)
     for index, term in enumerate(terms):
@@ -297,10 +297,10 @@ def _images(node_class: NodeClass) -> Iterator[Problem]:
         if term.alias is not None:
             yield from _alias((*where, index, "alias"), term.alias, node_class.ami_family)
     if node_class.ami_family is not None and node_class.ami_family not in get_args(AmiFamily):
-        message = f"{node_class.ami_family!r}; {_one_of(AmiFamily)}; choose one"
+        message = f"{node_class.ami_family!r} is not an AMI family; {_one_of(AmiFamily)}"
         yield Problem(("ami_family",), "ami-family", message)
     if terms and not aliases and node_class.ami_family is None:
-        message = "is missing; it is required without an alias; set it, for example to 'AL2023'"
+        message = "is missing, but required without an alias; set it, for example to 'AL2023'"
         yield Problem(("ami_family",), "ami-family-missing", message)
 
 
@@ -309,11 +309,11 @@ def _ami_term(term: AmiTerm) -> Iterator[Problem]:
     for alone in ("alias", "id"):
         if alone in given and len(given) > 1:
             others = ", ".join(sorted(given.keys() - {alone}))
-            message = f"{alone} with {others}; {alone} must be the only key; remove {others}"
+            message = f"has {alone} and {others}; {alone} must be the only key; remove {others}"
             yield Problem((), "ami-term-not-alone", message)
             break
     if not given.keys() & {"tags", "id", "name", "alias", "ssmParameter"}:
-        message = "a term that selects nothing; alias, id, name, tags or SSM parameter is required; give one"
+        message = "selects nothing; one of alias, id, name, tags and SSM parameter is required"
         yield Problem((), "ami-term-empty", message)
     yield from under(("tags",), _tags(term.tags))
     yield from under(("id",), _id(term.id, "ami"))
@@ -322,35 +322,36 @@ def _ami_term(term: AmiTerm) -> Iterator[Problem]:
 def _alias(where: Path, alias: str, ami_family: AmiFamily | None) -> Iterator[Problem]:
     family, _, version = alias.partition("@")
     if not _ALIAS.fullmatch(alias) or len(alias) > 30:
-        message = f"{alias!r}: malformed; family@version of at most 30 characters is allowed; as al2023@v20250501"
+        message = (
+            f"{alias!r} is not an alias; write family@version with at most 30 characters, for example al2023@v20250501"
+        )
         yield Problem(where, "alias-malformed", message)
     elif family not in ALIAS_FAMILIES:
-        message = f"{alias!r}: family {family!r}; {', '.join(ALIAS_FAMILIES)} are allowed; choose one"
+        message = f"{alias!r}: {family!r} is not an AMI family; allowed: {', '.join(ALIAS_FAMILIES)}"
         yield Problem(where, "alias-family", message)
     elif ami_family in ALIAS_FAMILIES.values() and ami_family != ALIAS_FAMILIES[family]:
-        message = f"{ami_family!r} with alias {alias}; {ALIAS_FAMILIES[family]} or Custom is allowed; remove it"
+        message = f"{ami_family!r} contradicts the alias {alias}; use {ALIAS_FAMILIES[family]} or Custom, or remove it"
         yield Problem(("ami_family",), "ami-family-of-another-alias", message)
     elif family.startswith("windows"):
-        message = f"{alias!r}: Windows has @latest only; a pinned version is allowed; select images by id instead"
+        message = f"{alias!r}: Windows aliases cannot be pinned to a version; select AMIs by ID instead"
         yield Problem(where, "alias-of-windows", message)
     elif version == "latest":
         message = (
-            f"{alias!r}: each new image would replace every node of the pool; a pinned version is allowed;"
-            f" write {family}@ and a release, as al2023@v20250501"
+            f"{alias!r}: every new AMI would replace all nodes of the pool; pin a release, for example al2023@v20250501"
         )
         yield Problem(where, "alias-of-the-latest", message)
 
 
 def _identity(node_class: NodeClass) -> Iterator[Problem]:
-    allowed = "exactly one of them is allowed; give the role, or the instance profile if Karpenter cannot reach IAM"
+    advice = "set the role, or the instance profile if Karpenter cannot reach IAM"
     if node_class.role is None and node_class.instance_profile is None:
-        yield Problem(("role",), "identity-missing", f"neither role nor instance profile; {allowed}")
+        yield Problem(("role",), "identity-missing", f"is missing, as is the instance profile; {advice}")
     if node_class.role is not None and node_class.instance_profile is not None:
-        yield Problem(("instance_profile",), "identity-twice", f"role and instance profile; {allowed}")
+        yield Problem(("instance_profile",), "identity-twice", f"is set together with role; {advice}, but not both")
     if node_class.role == "":
-        yield Problem(("role",), "role-empty", "empty; a name is needed; write the role's name")
+        yield Problem(("role",), "role-empty", "is empty; write the role's name")
     if node_class.instance_profile == "":
-        message = "empty; a name is needed; write the instance profile's name"
+        message = "is empty; write the instance profile's name"
         yield Problem(("instance_profile",), "instance-profile-empty", message)
 
 
@@ -359,31 +360,32 @@ def _places(node_class: NodeClass) -> Iterator[Problem]:
     yield from under(subnets, _number_of_terms(node_class.subnet_terms))
     for index, subnet in enumerate(node_class.subnet_terms):
         given = stated(tags=dict(subnet.tags), id=subnet.id)
-        found = (*_exactly_one(given, "tags or id"), *_selection(subnet.tags, subnet.id, "subnet"))
+        found = (*_exactly_one(given, "tags and id"), *_selection(subnet.tags, subnet.id, "subnet"))
         yield from under((*subnets, index), found)
     yield from under(groups, _number_of_terms(node_class.security_group_terms))
     for index, group in enumerate(node_class.security_group_terms):
         given = stated(tags=dict(group.tags), id=group.id, name=group.name)
-        found = (*_exactly_one(given, "tags, id or name"), *_selection(group.tags, group.id, "sg"))
+        found = (*_exactly_one(given, "tags, id and name"), *_selection(group.tags, group.id, "sg"))
         yield from under((*groups, index), found)
 
 
 def _number_of_terms(terms: Sequence[object]) -> Iterator[Problem]:
     if not 1 <= len(terms) <= 30:
-        message = f"{len(terms)}; 1 to 30 are allowed; name the tag karpenter.sh/discovery"
+        message = f"has {len(terms)} entries; 1 to 30 are allowed; select for example by the tag karpenter.sh/discovery"
         yield Problem((), "number-of-terms", message)
 
 
 def _exactly_one(given: Mapping[str, object], allowed: str) -> Iterator[Problem]:
     if len(given) != 1:
-        message = f"a term with {' and '.join(sorted(given)) or 'nothing'}; {allowed}; give exactly one"
+        message = f"has {' and '.join(sorted(given)) or 'no key'}; exactly one of {allowed} is required"
         yield Problem((), "term-not-alone", message)
 
 
 def _reservations(node_class: NodeClass) -> Iterator[Problem]:
     terms, where = node_class.capacity_reservation_terms, ("capacity_reservation_terms",)
     if len(terms) > 30:
-        yield Problem(where, "too-many-reservations", f"{len(terms)} terms; at most 30 are allowed; select by tags")
+        message = f"has {len(terms)} entries; at most 30 are allowed; select reservations by tags"
+        yield Problem(where, "too-many-reservations", message)
     for index, term in enumerate(terms):
         yield from under((*where, index), _reservation(term))
 
@@ -391,34 +393,37 @@ def _reservations(node_class: NodeClass) -> Iterator[Problem]:
 def _reservation(term: CapacityReservationTerm) -> Iterator[Problem]:
     given = reservation(term)
     if "id" in given and len(given) > 1:
-        message = f"id with {', '.join(sorted(given.keys() - {'id'}))}; id must be the only key; remove the others"
+        message = f"has id and {', '.join(sorted(given.keys() - {'id'}))}; id must be the only key; remove the others"
         yield Problem((), "reservation-not-alone", message)
     if not given.keys() & {"tags", "id", "instanceMatchCriteria"}:
-        message = "a term that selects nothing; id, tags or match criteria is required; give one"
+        message = "selects nothing; one of id, tags and match criteria is required"
         yield Problem((), "reservation-empty", message)
     if term.owner_id is not None and not re.fullmatch(r"[0-9]{12}", term.owner_id):
-        message = f"owner {term.owner_id!r}; an account of 12 digits is allowed; write it as text"
+        message = f"{term.owner_id!r} is not an account ID; write 12 digits as text"
         yield Problem(("owner_id",), "reservation-owner", message)
     if term.match_criteria not in (None, "open", "targeted"):
-        message = f"match criteria {term.match_criteria!r}; open and targeted are allowed; choose one"
+        message = f"{term.match_criteria!r} is not valid; allowed: open, targeted"
         yield Problem(("match_criteria",), "match-criteria", message)
     yield from _selection(term.tags, term.id, "cr")
 
 
 def _machine(node_class: NodeClass) -> Iterator[Problem]:
     if not _VOLUME_SIZE.fullmatch(node_class.root_volume_size):
-        message = f"{node_class.root_volume_size!r}; whole G, Gi, T or Ti up to 64T are allowed; write '200Gi'"
+        message = (
+            f"{node_class.root_volume_size!r} is not a volume size; write whole G, Gi, T or Ti up to 64T, for example"
+            " '200Gi'"
+        )
         yield Problem(("root_volume_size",), "root-volume", message)
     fewest, most = HOP_LIMITS
     if not fewest <= node_class.metadata_hop_limit <= most:
-        message = f"{node_class.metadata_hop_limit}; {fewest} to {most} is allowed; 1 blocks access from pods"
+        message = f"{node_class.metadata_hop_limit} is not between {fewest} and {most}; 1 blocks access from pods"
         yield Problem(("metadata_hop_limit",), "hop-limit", message)
     if node_class.instance_store_policy not in (None, "RAID0"):
-        message = f"{node_class.instance_store_policy!r}; RAID0 is allowed; leave out any other"
+        message = f"{node_class.instance_store_policy!r} is not valid; write RAID0, or omit it"
         yield Problem(("instance_store_policy",), "instance-store-policy", message)
     for key in node_class.tags:
         if key in _KARPENTERS_OWN_TAGS or key.startswith("kubernetes.io/cluster") or not key:
-            message = f"{key!r} is reserved by Karpenter, or empty; any other key is allowed; remove it"
+            message = f"{key!r} is reserved by Karpenter; remove it" if key else "has an empty key; remove it"
             yield Problem(("tags", key), "tag-of-karpenter", message)
 
 
@@ -428,23 +433,17 @@ def _kubelet(node_class: NodeClass) -> Iterator[Problem]:
 
 
 def _pods(kubelet: Kubelet) -> Iterator[Problem]:
-    for argument, what, number in (
-        ("max_pods", "max pods", kubelet.max_pods),
-        ("pods_per_core", "pods per core", kubelet.pods_per_core),
-    ):
+    for argument, number in (("max_pods", kubelet.max_pods), ("pods_per_core", kubelet.pods_per_core)):
         if number is not None and number < 0:
-            message = f"{what} {number}; 0 or more is allowed; leave it out for the instance type's own"
+            message = f"{number} is negative; omit it for the instance type's maximum"
             yield Problem((argument,), "negative-pods", message)
 
 
 def _reserved(kubelet: Kubelet) -> Iterator[Problem]:
-    for argument, what, reserved in (
-        ("kube_reserved", "kube reserved", kubelet.kube_reserved),
-        ("system_reserved", "system reserved", kubelet.system_reserved),
-    ):
+    for argument, reserved in (("kube_reserved", kubelet.kube_reserved), ("system_reserved", kubelet.system_reserved)):
         for name, amount in reserved.items():
             if name not in _RESERVED:
-                message = f"{what} {name!r}; {', '.join(sorted(_RESERVED))} are allowed; remove it"
+                message = f"{name!r} cannot be reserved; allowed: {', '.join(sorted(_RESERVED))}"
                 yield Problem((argument, name), "reserved-resource", message)
             yield from under((argument, name), _quantity(amount))
 
@@ -453,7 +452,7 @@ def _eviction(kubelet: Kubelet) -> Iterator[Problem]:
     for signal, threshold in kubelet.eviction_hard.items():
         where = ("eviction_hard", signal)
         if signal not in _EVICTION_SIGNALS:
-            message = f"eviction {signal!r}; {', '.join(sorted(_EVICTION_SIGNALS))} are allowed; correct it"
+            message = f"{signal!r} is not an eviction signal; allowed: {', '.join(sorted(_EVICTION_SIGNALS))}"
             yield Problem(where, "eviction-signal", message)
         if not _PERCENTAGE.fullmatch(threshold):
             yield from under(where, _quantity(threshold))
@@ -461,16 +460,13 @@ def _eviction(kubelet: Kubelet) -> Iterator[Problem]:
 
 def _thresholds(kubelet: Kubelet) -> Iterator[Problem]:
     high, low = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
-    for argument, what, percent in (
-        ("image_gc_high_threshold_percent", "high", high),
-        ("image_gc_low_threshold_percent", "low", low),
-    ):
+    for argument, percent in (("image_gc_high_threshold_percent", high), ("image_gc_low_threshold_percent", low)):
         if percent is not None and not 0 <= percent <= 100:
-            message = f"{what} threshold of images {percent}; 0 to 100 is allowed; correct it"
-            yield Problem((argument,), "image-threshold", message)
+            yield Problem((argument,), "image-threshold", f"{percent} is not between 0 and 100; correct it")
     if high is not None and low is not None and high <= low:
         message = (
-            f"garbage collection of images starts at {high} % and stops at {low} %; the start must be higher; swap them"
+            f"garbage collection of images starts at {high} % and stops at {low} %; the start must be higher; correct"
+            " them"
         )
         yield Problem(("image_gc_high_threshold_percent",), "image-thresholds-swapped", message)
 
@@ -483,18 +479,18 @@ def _selection(tags: Mapping[str, str], found: object, prefix: str) -> Iterator[
 
 def _tags(tags: Mapping[str, str]) -> Iterator[Problem]:
     if len(tags) > 20:
-        yield Problem((), "too-many-tags", f"{len(tags)} tags; at most 20 are allowed; remove some")
+        yield Problem((), "too-many-tags", f"has {len(tags)} tags; at most 20 are allowed")
     if any(not key or not value for key, value in tags.items()):
-        message = "an empty key or value among tags; both are required; write '*' for any value"
+        message = "has an empty key or value; both are required; write '*' for any value"
         yield Problem((), "tag-empty", message)
 
 
 def _id(found: object, prefix: str) -> Iterator[Problem]:
     """Yield problems of a known ID; the API server validates outputs."""
     if isinstance(found, str) and not re.fullmatch(rf"{prefix}-[0-9a-z]+", found):
-        message = f"id {found!r}; {prefix}- with digits and lower-case letters is allowed; correct it"
+        message = f"{found!r} is not a valid ID; write '{prefix}-' followed by digits and lower-case letters"
         yield Problem((), "resource-id", message)
 
 
 def _one_of(literal: Any) -> str:
-    return f"{', '.join(get_args(literal))} are allowed"
+    return f"allowed: {', '.join(get_args(literal))}"

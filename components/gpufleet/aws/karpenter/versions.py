@@ -24,7 +24,7 @@ def version_problems(kubernetes: str, karpenter: str) -> Iterator[Problem]:
     oldest = OLDEST_KARPENTER.get(kubernetes)
     if oldest is None:
         known = ", ".join(OLDEST_KARPENTER)
-        message = f"{kubernetes} is none of {known}, the versions that Karpenter is tested with; use one of them"
+        message = f"{kubernetes} is not a version that Karpenter has been tested with; use one of {known}"
         yield Problem(where, "kubernetes-untested", message)
         return
     version = tuple(map(int, karpenter.split(".")[:2]))
@@ -32,7 +32,7 @@ def version_problems(kubernetes: str, karpenter: str) -> Iterator[Problem]:
         fitting = [minor for minor, least in OLDEST_KARPENTER.items() if version >= least]
         older = f", or Kubernetes {fitting[-1]}" if fitting else ""
         message = (
-            f"{kubernetes} needs Karpenter {'.'.join(map(str, oldest))} or newer, and this is {karpenter}; use a newer"
-            f" one{older}"
+            f"{kubernetes} requires Karpenter {'.'.join(map(str, oldest))} or newer, but this is {karpenter}; use a"
+            f" newer Karpenter{older}"
         )
         yield Problem(where, "karpenter-too-old", message)

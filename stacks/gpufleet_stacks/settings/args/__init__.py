@@ -1,1 +1,1 @@
-"""Settings as arguments of components."""
+"""Conversion of settings to arguments of components."""

@@ -1,4 +1,4 @@
-"""The cluster of a stack file, and its network, as their components take them."""
+"""Arguments of the EKS cluster and its network, from the settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClust
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
 
 NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
-"""NAT gateways, as the component names them."""
+"""Values of the component's argument `nat`, by the value of the setting."""
 
 
 def network_args(cluster: EksClusterSettings, network: OwnNetwork) -> EksNetworkArgs:
-    """A network of the stack's own."""
+    """Return the arguments of a network that the stack creates."""
     return EksNetworkArgs(
         cluster_name=cluster.name,
         region=cluster.region,
@@ -32,7 +32,7 @@ def network_args(cluster: EksClusterSettings, network: OwnNetwork) -> EksNetwork
 
 
 def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksClusterArgs:
-    """The cluster."""
+    """Return the arguments of the cluster."""
     nodes, endpoint = cluster.system_nodes, cluster.endpoint
     return EksClusterArgs(
         cluster_name=cluster.name,
@@ -65,8 +65,8 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
 
 
 def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str, Any]]:
-    """Configuration values of the addons. With node repair, the agent's DCGM tolerates the taints of nodes with GPUs:
-    by default it tolerates none, and faults of GPUs would stay unseen (`dcgmAgent.tolerations` in
+    """Return the configuration values of add-ons. With node repair, the agent's DCGM must tolerate the taints of GPU
+    nodes: by default it tolerates none, and would not detect GPU faults there (`dcgmAgent.tolerations` in
     charts/eks-node-monitoring-agent/values.yaml of aws/eks-node-monitoring-agent at v1.7.0)."""
     given = cluster.addon_configuration
     if not cluster.karpenter.node_repair or NODE_MONITORING_AGENT not in cluster.addons:
@@ -80,7 +80,7 @@ def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str
 
 
 def cluster_access(access: AccessSettings) -> ClusterAccess:
-    """Access of one principal."""
+    """Return the component's form of one principal's access."""
     return ClusterAccess(
         principal=access.principal,
         policies=[AccessPolicy(policy=each.policy, namespaces=each.namespaces) for each in access.policies],

@@ -1,4 +1,4 @@
-"""Machines of a stack file as the components take them that do something on machines."""
+"""Arguments of components that work on machines, from the settings."""
 
 from __future__ import annotations
 
@@ -25,64 +25,61 @@ from gpufleet_stacks.settings.models.kubespray import Jump, KubespraySettings, R
 from gpufleet_stacks.settings.models.nvidia import ContainerToolkit
 
 Key = pulumi.Input[str] | None
-"""Private key of whoever logs in; None where nobody needs it."""
-
+"""Private SSH key; None if no login needs it."""
 
 Secret = Callable[[str], pulumi.Input[str]]
-"""Gives the stack's secret of a key."""
+"""Function that returns the stack's secret of a configuration key."""
 
 
 def cluster_args(
     cluster: BareMetalCluster, key: Key, needs: Sequence[pulumi.Resource] = (), secret: Secret = lambda key: key
 ) -> KubesprayClusterArgs | None:
-    """The cluster as kubespray is to make it; None where it exists. Without `secret`, keys stand in for secrets: enough
-    for all that looks at no value."""
-    made, ssh = cluster.kubespray, cluster.ssh
-    if made is None or ssh is None:
+    """Return the arguments of the kubespray cluster; None for an existing cluster. By default, the keys of secrets
+    replace their values, which is enough for callers that read no secret."""
+    kubespray, ssh = cluster.kubespray, cluster.ssh
+    if kubespray is None or ssh is None:
         return None
     return KubesprayClusterArgs(
         cluster=cluster.name,
         nodes=[node_args(name, node, pool, secret) for name, node, pool in machines(cluster)],
         login=login(ssh, key),
-        runner=runner(made, ssh, key),
-        directory=made.directory,
-        kubespray=source(made),
-        kubernetes_version=made.kubernetes_version,
-        container_manager=made.container_manager,
-        network_plugin=made.network_plugin,
-        calico=Calico(
-            encapsulation=made.calico.encapsulation,
-            cross_subnet_only=made.calico.cross_subnet_only,
-            mtu=made.calico.mtu,
-        ),
-        proxy_mode=made.proxy_mode,
-        strict_arp=made.strict_arp,
-        etcd_deployment=made.etcd_deployment,
-        auto_renew_certificates=made.auto_renew_certificates,
+        runner=runner(kubespray, ssh, key),
+        directory=kubespray.directory,
+        # These sections have the same fields as the components' arguments.
+        kubespray=Kubespray(**dict(kubespray.source)),
+        kubernetes_version=kubespray.kubernetes_version,
+        container_manager=kubespray.container_manager,
+        network_plugin=kubespray.network_plugin,
+        calico=Calico(**dict(kubespray.calico)),
+        proxy_mode=kubespray.proxy_mode,
+        strict_arp=kubespray.strict_arp,
+        etcd_deployment=kubespray.etcd_deployment,
+        auto_renew_certificates=kubespray.auto_renew_certificates,
         nvidia_runtime=nvidia_runtime(cluster),
-        mirrors=mirrors(made),
-        variables=made.variables,
-        secret_variables={variable: secret(key) for variable, key in made.secret_variables.items()},
-        api_server=made.api_server,
-        kubeconfig_generation=made.kubeconfig_generation,
-        drain_seconds=made.drain_seconds,
-        drain_grace_seconds=made.drain_grace_seconds,
-        upgrade_serial=made.upgrade_serial,
-        lost=made.lost,
-        protect=made.protect,
+        mirrors=Mirrors(**dict(kubespray.mirrors)),
+        variables=kubespray.variables,
+        secret_variables={variable: secret(key) for variable, key in kubespray.secret_variables.items()},
+        api_server=kubespray.api_server,
+        kubeconfig_generation=kubespray.kubeconfig_generation,
+        drain_seconds=kubespray.drain_seconds,
+        drain_grace_seconds=kubespray.drain_grace_seconds,
+        upgrade_serial=kubespray.upgrade_serial,
+        lost=kubespray.lost,
+        protect=kubespray.protect,
         needs=needs,
     )
 
 
 def machines(cluster: BareMetalCluster) -> Iterator[tuple[str, NodeSettings, NodePool]]:
-    """Every machine with its pool, in the order of the file: the first of the control plane stays for good."""
+    """Yield every machine with its pool, in the order of the file: kubespray cannot remove the first control plane
+    node."""
     for pool in cluster.node_pools.values():
         for name, node in pool.nodes.items():
             yield name, node, pool
 
 
 def node_args(name: str, node: NodeSettings, pool: NodePool, secret: Secret) -> KubesprayNode:
-    """A machine with the labels and taints of its pool."""
+    """Return the arguments of a machine, with the labels and taints of its pool."""
     labels = pool.node_labels(node)
     return KubesprayNode(
         name=name,
@@ -93,7 +90,7 @@ def node_args(name: str, node: NodeSettings, pool: NodePool, secret: Secret) -> 
         host_keys=node.host_keys,
         port=node.port,
         user=node.user,
-        # A label that says so is a site too: findings ask for it.
+        # An explicit label sets the site too, so that findings about sites include it.
         site=labels.pop(SITE_LABEL, None),
         labels=labels,
         taints=[Taint(key=taint.key, value=taint.value or None, effect=taint.effect) for taint in pool.taints],
@@ -103,36 +100,11 @@ def node_args(name: str, node: NodeSettings, pool: NodePool, secret: Secret) -> 
     )
 
 
-def source(made: KubespraySettings) -> Kubespray:
-    """Which kubespray."""
-    return Kubespray(
-        version=made.source.version,
-        url=made.source.url,
-        commit=made.source.commit,
-        folder=made.source.folder,
-        venv=made.source.venv,
-        python=made.source.python,
-        package_index=made.source.package_index,
-    )
-
-
-def mirrors(made: KubespraySettings) -> Mirrors:
-    """Where nodes get things."""
-    return Mirrors(
-        image_registry=made.mirrors.image_registry,
-        files_url=made.mirrors.files_url,
-        ubuntu_url=made.mirrors.ubuntu_url,
-        debian_url=made.mirrors.debian_url,
-        yum_url=made.mirrors.yum_url,
-        registry_mirrors=made.mirrors.registry_mirrors,
-    )
-
-
-# -- ways to the machines ---------------------------------------------------------------------------------------------
+# -- SSH --------------------------------------------------------------------------------------------------------------
 
 
 def login(ssh: Ssh, key: Key) -> SshLogin:
-    """How the machine that runs kubespray logs in."""
+    """Return the login with which the machine that runs kubespray reaches the others."""
     return SshLogin(
         user=ssh.user,
         private_key=None if ssh.agent_socket else key,
@@ -142,7 +114,8 @@ def login(ssh: Ssh, key: Key) -> SshLogin:
 
 
 def login_from_here(cluster: BareMetalCluster, ssh: Ssh, key: Key) -> SshLogin:
-    """How this machine logs in: where a bastion runs kubespray, through that."""
+    """Return the login with which the machine that runs Pulumi reaches the others: if a bastion runs kubespray, through
+    the bastion."""
     bastion = cluster.kubespray.run_on if cluster.kubespray else None
     if not isinstance(bastion, RunOnBastion):
         return login(ssh, key)
@@ -154,9 +127,9 @@ def login_from_here(cluster: BareMetalCluster, ssh: Ssh, key: Key) -> SshLogin:
     )
 
 
-def runner(made: KubespraySettings, ssh: Ssh, key: Key) -> KubesprayRunner | None:
-    """The machine that runs kubespray; None for this one."""
-    bastion = made.run_on
+def runner(kubespray: KubespraySettings, ssh: Ssh, key: Key) -> KubesprayRunner | None:
+    """Return the machine that runs kubespray; None if it is the one that runs Pulumi."""
+    bastion = kubespray.run_on
     if not isinstance(bastion, RunOnBastion):
         return None
     own = None if bastion.agent_socket else key
@@ -170,7 +143,7 @@ def _jump(host: Jump | RunOnBastion) -> SshHost:
 
 
 def ssh_host(name: str, node: NodeSettings) -> SshHost:
-    """A machine as SSH reaches it."""
+    """Return the SSH host of a machine."""
     return SshHost(name=name, address=node.address, host_keys=node.host_keys, port=node.port, user=node.user)
 
 
@@ -180,7 +153,8 @@ def ssh_host(name: str, node: NodeSettings) -> SshHost:
 def toolkit_args(
     cluster: BareMetalCluster, key: Key, needs: Sequence[pulumi.Resource] = ()
 ) -> NvidiaContainerToolkitArgs | None:
-    """The container toolkit on the machines with NVIDIA's GPUs; None where it is none of this stack's affair."""
+    """Return the arguments of the container toolkit on machines with NVIDIA GPUs; None if the stack does not manage
+    it."""
     toolkit, ssh = cluster.nvidia_container_toolkit, cluster.ssh
     if toolkit is None or ssh is None:
         return None
@@ -201,13 +175,13 @@ def toolkit_args(
 
 
 def configured_by_kubespray(cluster: BareMetalCluster, toolkit: ContainerToolkit) -> bool:
-    """Whether it is kubespray that tells containerd of the toolkit's runtime: what the toolkit itself would write there
-    is gone with kubespray's next run."""
+    """Return whether kubespray configures the toolkit's runtime in containerd. Otherwise its next run would overwrite
+    what the toolkit configured there."""
     return cluster.kubespray is not None and toolkit.runtime == "containerd"
 
 
 def nvidia_runtime(cluster: BareMetalCluster) -> NvidiaRuntime | None:
-    """NVIDIA's runtime in kubespray's containerd: the default one where every machine has it."""
+    """Return the NVIDIA runtime of containerd under kubespray; the default runtime if all machines have NVIDIA GPUs."""
     toolkit = cluster.nvidia_container_toolkit
     if toolkit is None or not configured_by_kubespray(cluster, toolkit):
         return None
@@ -215,7 +189,7 @@ def nvidia_runtime(cluster: BareMetalCluster) -> NvidiaRuntime | None:
 
 
 def operator_args(settings: BareMetalSettings) -> NvidiaGpuOperatorArgs:
-    """The GPU operator beside machines that have a driver, and may pin their toolkit."""
+    """Return the arguments of the GPU operator, for machines that have a driver and possibly a pinned toolkit."""
     cluster, operator = settings.cluster, settings.gpu_operator
     taints = {(taint.key, taint.effect): None for pool in cluster.pools_of("nvidia").values() for taint in pool.taints}
     runtime = nvidia_runtime(cluster)

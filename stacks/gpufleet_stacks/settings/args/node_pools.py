@@ -1,4 +1,4 @@
-"""Node pools of a stack file as their component takes them."""
+"""Arguments of Karpenter's node pools, from the settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.karpenter import (
     Instances,
     KarpenterPool,
-    KubeletSettings,
     PoolLimits,
     ReservedInstancesSettings,
 )
@@ -46,7 +45,7 @@ _AWS = "karpenter.k8s.aws"
 def node_pool_args(
     name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource] = ()
 ) -> KarpenterNodePoolArgs:
-    """A pool of the cluster."""
+    """Return the arguments of a pool."""
     pool = cluster.node_pools[name]
     args = _unshared(name, cluster, needs)
     sharing = sharing_of(pool, args)
@@ -56,8 +55,8 @@ def node_pool_args(
 
 
 def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> KarpenterNodePoolArgs:
-    """The pool with the labels by which NVIDIA's chart tells how its GPUs are shared. A pool that shares as the
-    plugin's default needs none."""
+    """Return the pool with the labels by which NVIDIA's chart selects a configuration of GPU sharing. Pools with the
+    plugin's default sharing need no label."""
     _, configs = plugin_sharings(cluster)
     name = config_name(args.sharing)
     chosen = {CONFIG_LABEL: name} if name in configs and args.pool in pools_with_gpus(cluster) else {}
@@ -66,7 +65,7 @@ def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> Karpen
 
 
 def _unshared(name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource]) -> KarpenterNodePoolArgs:
-    """A pool of the cluster whose GPUs are not shared."""
+    """Return the arguments of a pool without its GPU sharing."""
     pool = cluster.node_pools[name]
     return KarpenterNodePoolArgs(
         pool=name,
@@ -87,30 +86,17 @@ def _unshared(name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Res
 
 
 def taint_args(taint: TaintSettings) -> Taint:
-    """A taint, as components take it."""
+    """Return the component's form of a taint."""
     return Taint(key=taint.key, value=taint.value or None, effect=taint.effect)
 
 
-def kubelet(settings: KubeletSettings) -> Kubelet:
-    """Settings of a kubelet, as components take them."""
-    return Kubelet(
-        max_pods=settings.max_pods,
-        pods_per_core=settings.pods_per_core,
-        kube_reserved=settings.kube_reserved,
-        system_reserved=settings.system_reserved,
-        eviction_hard=settings.eviction_hard,
-        image_gc_high_threshold_percent=settings.image_gc_high_threshold_percent,
-        image_gc_low_threshold_percent=settings.image_gc_low_threshold_percent,
-    )
-
-
 def pools_with_gpus(cluster: EksClusterSettings) -> list[str]:
-    """Names of the pools that have GPUs."""
+    """Return the names of pools with GPUs."""
     return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
 
 
 def gpus_of(name: str, cluster: EksClusterSettings) -> list[Devices]:
-    """GPUs of the instance types that a pool may buy, one entry for each type that has some."""
+    """Return the GPUs of the instance types that a pool may provision, one entry for each type with GPUs."""
     types = instance_types_of(node_pool_args(name, cluster))
     return [each.gpus for each in types if each.gpus and each.gpus.number]
 
@@ -118,8 +104,8 @@ def gpus_of(name: str, cluster: EksClusterSettings) -> list[Devices]:
 def selected_types(
     node_selector: Mapping[str, str], args: KarpenterNodePoolArgs, types: Sequence[InstanceType] | None = None
 ) -> list[InstanceType]:
-    """Return the pool's instance types that a node selector admits. Labels that are not the type's count as met. The
-    types are looked for unless they are given."""
+    """Return the pool's instance types that a node selector allows. Labels that do not depend on the type are ignored.
+    Instance types are looked up unless given."""
     return [
         each
         for each in (instance_types_of(args) if types is None else types)
@@ -128,13 +114,13 @@ def selected_types(
 
 
 def zones(cluster: EksClusterSettings) -> tuple[str, ...]:
-    """Zones of the cluster's network."""
+    """Return the zones of the cluster's network."""
     return cluster.network.zones if cluster.network.kind == "own" else tuple(cluster.network.private_subnets)
 
 
 def sharing_of(pool: KarpenterPool, args: KarpenterNodePoolArgs) -> GpuSharing | None:
-    """How a pool's GPUs are shared, as components take it. How many MIG instances a GPU has follows from the types that
-    `args`, the pool without sharing, allows: those of the first that has the profile."""
+    """Return the component's form of GPU sharing. The number of MIG instances of a GPU is that of the first instance
+    type of `args`, the pool without sharing, that has the profile."""
     sharing = pool.sharing
     if sharing is None:
         return None
@@ -156,31 +142,22 @@ def sharing_of(pool: KarpenterPool, args: KarpenterNodePoolArgs) -> GpuSharing |
 
 
 def plugin_sharings(cluster: EksClusterSettings) -> tuple[GpuSharing | None, dict[str, GpuSharing | None]]:
-    """How the device plugin shares GPUs: as the first pool with GPUs does, and by name as pools do that differ. MIG is
-    always by name."""
+    """Return the device plugin's default sharing, which is that of the first pool with GPUs, and the other pools'
+    sharing by name. MIG is always selected by name."""
     sharings = [node_pool_args(name, cluster).sharing for name in pools_with_gpus(cluster)]
     first = sharings[0] if sharings and not isinstance(sharings[0], Mig) else None
     return first, {config_name(each): each for each in sharings if each != first}
 
 
 def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
-    """The machines of a pool. Role and instance profile are left as they are: both at once is for a rule to tell."""
+    """Return the node class of a pool. Role and instance profile are passed on unchanged; a rule rejects both at
+    once."""
     pool = cluster.node_pools[name]
     discovery = {DISCOVERY_TAG: cluster.name}
     own_role = None if pool.instance_profile else node_role(cluster)
     return NodeClass(
         name=pool.node_class or name,
-        ami_terms=[
-            AmiTerm(
-                alias=ami.alias,
-                id=ami.id,
-                name=ami.name,
-                owner=ami.owner,
-                tags=ami.tags,
-                ssm_parameter=ami.ssm_parameter,
-            )
-            for ami in pool.amis
-        ],
+        ami_terms=[AmiTerm(**dict(ami)) for ami in pool.amis],
         subnet_terms=[SubnetTerm(tags=discovery)],
         security_group_terms=[SecurityGroupTerm(tags=discovery)],
         role=pool.role or own_role,
@@ -192,7 +169,7 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
         root_volume_key=pool.root_volume_key,
         image_snapshot=pool.image_snapshot,
         fast_image_pull=pool.fast_image_pull,
-        kubelet=kubelet(pool.kubelet),
+        kubelet=Kubelet(**dict(pool.kubelet)),
         user_data=pool.user_data,
         instance_store_policy=pool.instance_store,
         metadata_hop_limit=pool.metadata_hop_limit,
@@ -211,27 +188,23 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
 
 
 def reserved_instances(holds: ReservedInstancesSettings | None) -> ReservedInstances | None:
-    """What a reservation holds, as components take it."""
-    if holds is None:
-        return None
-    return ReservedInstances(
-        instance_type=holds.instance_type, zone=holds.zone, instances=holds.instances, block=holds.block
-    )
+    """Return the component's form of reserved instances."""
+    return None if holds is None else ReservedInstances(**dict(holds))
 
 
 def node_role(cluster: EksClusterSettings) -> str:
-    """Name of the role that Karpenter's nodes have."""
+    """Return the name of the IAM role of Karpenter's nodes."""
     scope = Scope(cluster=cluster.name, region=cluster.region, account=cluster.account, partition=cluster.partition)
     return scope.node_role
 
 
 def requirements(pool: KarpenterPool) -> list[Requirement]:
-    """What instance types are bought, and how: the pool's choices, then what it asks for in Karpenter's own words."""
+    """Return a pool's requirements on instance types and capacity types, with those in Karpenter's own syntax last."""
     return [requirement for _, requirement in _requirements(pool)]
 
 
 def sources_of_requirements(pool: KarpenterPool) -> list[Path]:
-    """The setting of the pool that each of its requirements comes from, in the same order."""
+    """Return the setting from which each of a pool's requirements comes, in the same order."""
     return [source for source, _ in _requirements(pool)]
 
 
@@ -242,9 +215,8 @@ def _requirements(pool: KarpenterPool) -> Iterator[tuple[Path, Requirement]]:
     yield ("capacity",), Requirement(key="karpenter.sh/capacity-type", operator="In", values=pool.capacity)
     if pool.zones:
         yield ("zones",), Requirement(key="topology.kubernetes.io/zone", operator="In", values=pool.zones)
-    for index, asked in enumerate(pool.requirements):
-        own = Requirement(key=asked.key, operator=asked.operator, values=asked.values, min_values=asked.min_values)
-        yield ("requirements", index), own
+    for index, own in enumerate(pool.requirements):
+        yield ("requirements", index), Requirement(**dict(own))
 
 
 def _of_instances(instances: Instances) -> Iterator[tuple[Path, Requirement]]:
@@ -264,23 +236,18 @@ def _of_instances(instances: Instances) -> Iterator[tuple[Path, Requirement]]:
         yield ("instances", "generationAbove"), requirement
 
 
-def limits(given: PoolLimits, sharing: GpuSharing | None) -> dict[str, str]:
-    """Most of each resource in all nodes. Karpenter counts GPUs as they are offered, shared or not."""
-    gpus = None if given.gpus is None else str(allocatable(given.gpus, sharing))
-    nodes = None if given.nodes is None else str(given.nodes)
-    found = {"cpu": given.cpu, "memory": given.memory, GPU: gpus, "nodes": nodes}
+def limits(settings: PoolLimits, sharing: GpuSharing | None) -> dict[str, str]:
+    """Return the limits of a pool by resource. Karpenter counts GPUs after sharing."""
+    gpus = None if settings.gpus is None else str(allocatable(settings.gpus, sharing))
+    nodes = None if settings.nodes is None else str(settings.nodes)
+    found = {"cpu": settings.cpu, "memory": settings.memory, GPU: gpus, "nodes": nodes}
     return {resource: limit for resource, limit in found.items() if limit is not None}
 
 
 def disruption(pool: KarpenterPool) -> Disruption:
-    """When nodes are taken away."""
+    """Return the component's form of disruption settings."""
     return Disruption(
         consolidation_policy=pool.disruption.consolidation_policy,
         consolidate_after=pool.disruption.consolidate_after,
-        budgets=[
-            DisruptionBudget(
-                nodes=budget.nodes, reasons=budget.reasons, schedule=budget.schedule, duration=budget.duration
-            )
-            for budget in pool.disruption.budgets
-        ],
+        budgets=[DisruptionBudget(**dict(budget)) for budget in pool.disruption.budgets],
     )

@@ -57,12 +57,12 @@ class SmokeWorkload(Model):
 
 
 class ControlPlaneLogs(Model):
-    """Logs of the control plane in CloudWatch."""
+    """Control plane logs in CloudWatch."""
 
     types: tuple[LogType, ...] = ("api", "audit", "authenticator", "controllerManager", "scheduler")
     """Logs to store."""
     retention_days: Annotated[int, Field(strict=True, json_schema_extra={"enum": list(LOG_RETENTION_DAYS)})] = 90
-    """Days until a log entry is deleted; CloudWatch allows certain numbers."""
+    """Retention of log entries in days. CloudWatch accepts certain numbers only."""
 
 
 class AccessPolicySettings(Model):
@@ -72,18 +72,18 @@ class AccessPolicySettings(Model):
     """Name of the policy. `AmazonEKSViewPolicy` reads all but Secrets; `AmazonEKSEditPolicy` also changes workloads and
     reads Secrets; `AmazonEKSAdminPolicy` also manages roles of a namespace."""
     namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces in which it holds, with `*` as a wildcard; if omitted, the whole cluster."""
+    """Namespaces in which the policy applies, with `*` as a wildcard; if omitted, the whole cluster."""
 
 
 class AccessSettings(Model):
     """Access of one IAM role or user to the cluster."""
 
     principal: Arn
-    """ARN of the IAM role or user; each is named once."""
+    """ARN of the IAM role or user; each may occur once."""
     policies: tuple[AccessPolicySettings, ...] = ()
     """EKS access policies; their permissions add up."""
     groups: tuple[Filled, ...] = ()
-    """Kubernetes groups, for RoleBindings of your own."""
+    """Kubernetes groups, to which you can bind roles."""
 
 
 class EksClusterSettings(Model):

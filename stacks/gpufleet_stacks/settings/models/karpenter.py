@@ -42,15 +42,15 @@ from gpufleet_stacks.settings.models.value_types import (
     Version,
 )
 
-Span = Annotated[str, Text(DURATION, 32, "a span of time such as 30s, 90m or 24h")]
-SpanOrNever = Annotated[str, Text(f"{DURATION}|Never", 32, "a span of time such as 30s or 24h, or Never")]
-HoursMinutes = Annotated[str, Text(BUDGET_DURATION, 16, "hours and minutes such as 8h, 30m or 1h30m")]
+Span = Annotated[str, Text(DURATION, 32, "a duration such as 30s, 90m or 24h")]
+SpanOrNever = Annotated[str, Text(f"{DURATION}|Never", 32, "a duration such as 30s or 24h, or Never")]
+HoursMinutes = Annotated[str, Text(BUDGET_DURATION, 16, "a duration in hours and minutes such as 8h, 30m or 1h30m")]
 Schedule = Annotated[
     str,
     Text(
         SCHEDULE,
         128,
-        "a schedule: five fields of cron such as '0 8 * * 1-5', or @daily and the like",
+        "a cron schedule: five fields such as '0 8 * * 1-5', or a name such as @daily",
     ),
 ]
 Word = Annotated[
@@ -125,8 +125,8 @@ class MigSettings(Model):
 
 
 class Sharing(Model):
-    """GPU sharing, in exactly one way. It configures the device plugin, and the GPU counts that Karpenter plans
-    with."""
+    """GPU sharing by exactly one method. It determines the device plugin's configuration, and the GPU counts that
+    Karpenter plans with."""
 
     time_slicing: TimeSlicingSettings | None = None
     """Time-slicing: pods take turns on a GPU."""
@@ -136,12 +136,12 @@ class Sharing(Model):
     """Multi-Instance GPU: pods have parts of a GPU."""
 
     @model_validator(mode="after")
-    def is_one_way(self) -> Sharing:
-        """Reject none and several."""
-        ways = [way for way in (self.time_slicing, self.mps, self.mig) if way]
-        if len(ways) != 1:
-            message = "has {count} ways to share; write exactly one of timeSlicing, mps and mig"
-            raise PydanticCustomError("sharing", message, {"count": len(ways) or "no"})
+    def has_one_method(self) -> Sharing:
+        """Raise an error unless exactly one method is set."""
+        methods = [method for method in (self.time_slicing, self.mps, self.mig) if method]
+        if len(methods) != 1:
+            message = "has {count} of timeSlicing, mps and mig; exactly one is required"
+            raise PydanticCustomError("sharing", message, {"count": len(methods) or "none"})
         return self
 
 
@@ -201,8 +201,8 @@ class Ami(Model):
 
 
 class ReservedInstancesSettings(Model):
-    """Instances that a reservation holds. AWS knows them and this stack does not: `capacity`, `check` and the sandbox
-    take them from here, and nothing else uses them."""
+    """Instances that a reservation holds. Only `capacity`, `check` and the sandbox use them, because they do not query
+    AWS."""
 
     instance_type: InstanceType
     """Instance type."""
@@ -228,7 +228,7 @@ class Reservation(Model):
     reservation."""
     holds: ReservedInstancesSettings | None = None
     """Instances that the reservations hold together. If omitted, the sandbox has no such reservation, and `capacity`
-    takes any instance type to be reserved."""
+    assumes that any instance type may be reserved."""
 
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]

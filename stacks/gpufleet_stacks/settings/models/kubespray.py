@@ -32,9 +32,9 @@ HostKey = Annotated[
     str,
     Text(r"[a-z0-9-]+ [A-Za-z0-9+/]+=*( .*)?", 1024, "a public SSH host key; copy the line of the host's .pub file"),
 ]
-UserName = Annotated[str, Text(USER_NAME, 32, "a user's name")]
+UserName = Annotated[str, Text(USER_NAME, 32, "a user name")]
 Socket = Annotated[str, Text(SOCKET, 512, "the absolute path of a socket, without spaces")]
-Url = Annotated[str, Text(URL, 512, "a URL: it begins with https://")]
+Url = Annotated[str, Text(URL, 512, "a URL that begins with https://")]
 
 
 SecretKey = Annotated[

@@ -160,7 +160,7 @@ class Runner(Model):
     project: Name
     """Project whose jobs the runners serve."""
     profile: Name | None = None
-    """Profile of the runners; if omitted, all defaults."""
+    """Profile of the runners; if omitted, the default of every profile setting."""
     gpus: Count
     """Number of GPUs or partitions of one runner."""
     cpu: Cores
@@ -168,13 +168,13 @@ class Runner(Model):
     memory: Size
     """Memory of one runner: a request."""
     limits: Limits = Limits()
-    """Limits of one runner; if omitted, it has none."""
+    """Limits of one runner; if omitted, none."""
     min: Count = 0
     """Minimum number of idle runners."""
     max: Annotated[int, Field(strict=True, ge=1, le=MOST)]
     """Maximum number of runners at once."""
     docker: Switch = False
-    """Whether jobs can run containers, as `docker` of the profile says."""
+    """Whether jobs can run containers; `docker` of the profile determines how."""
     deprecated: Deprecation | None = None
     """Planned removal of the label. Jobs with a removed label do not fail; they queue for 24 hours."""
 
@@ -206,7 +206,7 @@ class Settings(Model):
     arc: Arc = Arc()
     """The Actions Runner Controller."""
     charts: Charts | None = None
-    """Source of Helm charts; if omitted, their vendors."""
+    """Source of Helm charts; if omitted, the vendors' registries."""
     projects: Annotated[dict[Name, Project], Field(min_length=1)]
     """GitHub organisations and repositories whose jobs run here, by name."""
     profiles: dict[Name, Profile] = {}

@@ -1,1 +1,1 @@
-"""Rules across settings."""
+"""Rules that involve several settings."""

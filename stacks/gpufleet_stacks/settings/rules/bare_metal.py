@@ -1,4 +1,4 @@
-"""Rules about machines that somebody owns, and about runners on them."""
+"""Rules for your own machines, and for runners on them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpufleet_stacks.settings.rules import machines as machine_rules
 def problems(
     settings: BareMetalSettings, placed: BareMetalSettings, withheld: Collection[Path] = ()
 ) -> Iterator[Problem]:
-    """Yield problems of the cluster, and of those runners of which it is certain where they run. Rules about all
-    machines are silent where the cluster itself has problems, or a part of it is withheld."""
+    """Yield problems of the cluster, and of the runners in `placed`, whose pool is known. Rules for all machines are
+    skipped if the cluster has other problems, or if a part of it is withheld."""
     of_parts = [problem for rule in RULES for problem in rule(settings)]
     yield from of_parts
     if not of_parts and not any(entry[0] == "cluster" for entry in withheld):
@@ -29,7 +29,8 @@ def problems(
 
 
 def gpus_divide_a_node(settings: BareMetalSettings) -> Iterator[Problem]:
-    """GPUs of a runner leave no remainder on a node, so that a full node has no GPU that nobody can ask for."""
+    """Require that a runner's GPUs divide a node evenly. Otherwise a full node keeps GPUs that no such runner can
+    use."""
     for label, runner in settings.runners.items():
         devices = settings.pool(runner).accelerator.devices
         if runner.gpus and devices % runner.gpus:
@@ -41,70 +42,68 @@ def gpus_divide_a_node(settings: BareMetalSettings) -> Iterator[Problem]:
 
 
 def requests_fit_a_full_node(settings: BareMetalSettings) -> Iterator[Problem]:
-    """A runner asks for no more of a node than goes with its GPUs, so that GPUs never lie idle for want of cores,
-    memory or disk; a runner without GPUs asks for no more than a node has."""
+    """Limit a runner's requests to the share of a node that goes with its GPUs. Otherwise GPUs would stay idle for lack
+    of cores, memory or disk space. A runner without GPUs may request a whole node."""
     for label, runner in settings.runners.items():
         pool = settings.pool(runner)
         devices = pool.accelerator.devices
         if runner.gpus and devices % runner.gpus:
             continue
         storage = settings.profile(runner).ephemeral_storage
-        for field, asked, has, show in (
+        for field, requested, allocatable, show in (
             ("cpu", runner.cpu, pool.allocatable.cpu, quantity.cores),
             ("memory", runner.memory, pool.allocatable.memory, quantity.gibibytes),
             ("ephemeralStorage", storage, pool.allocatable.ephemeral_storage, quantity.gibibytes),
         ):
             fitting = devices // runner.gpus if runner.gpus else 1
-            share = quantity.parse(has) / fitting
-            if asked is None or quantity.parse(asked) <= share:
+            share = quantity.parse(allocatable) / fitting
+            if requested is None or quantity.parse(requested) <= share:
                 continue
             where: Path = ("runners", label, field)
             if field == "ephemeralStorage" and runner.profile:
                 where = ("profiles", runner.profile, field)
-            yield Problem(where, "beyond-share", _too_much(asked, share, fitting, runner, show))
+            yield Problem(where, "beyond-share", _too_much(requested, share, fitting, runner, show))
 
 
-def _too_much(asked: str, share: Decimal, fitting: int, runner: Runner, show: Callable[[Decimal], str]) -> str:
+def _too_much(requested: str, share: Decimal, fitting: int, runner: Runner, show: Callable[[Decimal], str]) -> str:
     if fitting == 1:
-        return f"{asked} is more than a node has; request at most {show(share)}"
+        return f"{requested} is more than a node has; request at most {show(share)}"
     gpus = f"{runner.gpus} GPU{'s' * (runner.gpus > 1)}"
-    return f"{asked} exceeds the share of {gpus}: {fitting} such runners fill a node; request at most {show(share)}"
+    return f"{requested} exceeds the share of {gpus}: {fitting} such runners fill a node; request at most {show(share)}"
 
 
 def a_node_takes_the_runner(settings: BareMetalSettings) -> Iterator[Problem]:
-    """Some node of the pool has the labels that a runner selects."""
+    """Require that at least one node of the pool has the labels that a runner selects."""
     for runner in settings.runners.values():
         profile, pool = settings.profile(runner), settings.pool(runner)
         selects = profile.node_selector.items()
         if not any(selects <= pool.node_labels(node).items() for node in pool.nodes.values()):
             pairs = ", ".join(f"{key}={value}" for key, value in sorted(profile.node_selector.items()))
-            message = f"no node of the pool has the labels {pairs}; declare them in the pool's labels, or select less"
+            message = f"no node of the pool has the labels {pairs}; add them to the pool's labels, or select fewer"
             yield Problem(("profiles", str(runner.profile), "nodeSelector"), "no-node-selected", message)
 
 
 def partitions_are_possible(settings: BareMetalSettings) -> Iterator[Problem]:
-    """NPS4 goes with CPX only; under `single` naming all GPUs of the cluster's nodes look alike to a pod."""
+    """Allow NPS4 with CPX only, and different partitioning only with `mixed` naming: with `single`, pods cannot tell
+    the devices apart."""
     for name, pool in settings.cluster.node_pools.items():
         partition = pool.accelerator.partition
         if partition.memory == "NPS4" and partition.compute != "CPX":
             where: Path = ("cluster", "nodePools", name, "accelerator", "partition", "memory")
             message = f"NPS4 is not compatible with {partition.compute}; write compute: CPX, or memory: NPS1"
             yield Problem(where, "memory-partition", message)
-    partitions = {_devices_alike(pool) for pool in settings.cluster.pools_of("amd").values()}
+    partitions = {_partitions_per_gpu(pool) for pool in settings.cluster.pools_of("amd").values()}
     if len(partitions) > 1 and settings.device_plugin.resource_naming == "single":
-        message = (
-            "'single' gives partitions of every size the name amd.com/gpu, but the pools are partitioned differently;"
-            " write mixed"
-        )
+        message = "with 'single', all devices are amd.com/gpu, but the pools are partitioned differently; write mixed"
         yield Problem(("devicePlugin", "resourceNaming"), "partitions-of-one-name", message)
 
 
-def _devices_alike(pool: NodePool) -> int:
+def _partitions_per_gpu(pool: NodePool) -> int:
     return PARTITIONS_PER_GPU[pool.accelerator.partition.compute]
 
 
 def addresses_and_nodes_are_unique(settings: BareMetalSettings) -> Iterator[Problem]:
-    """A machine stands in one place only."""
+    """Allow each address and each node name once."""
     seen: dict[str, str] = {}
     names: dict[str, str] = {}
     for pool_name, pool in settings.cluster.node_pools.items():
@@ -114,7 +113,7 @@ def addresses_and_nodes_are_unique(settings: BareMetalSettings) -> Iterator[Prob
                 message = f"{node.address} is already the address of {seen[node.address]}; correct one of them"
                 yield Problem((*where, "address"), "address-twice", message)
             if name in names:
-                message = f"a node of that name is already in the pool '{names[name]}'; a machine belongs to one pool"
+                message = f"the pool '{names[name]}' already has a node of this name; rename or remove one of them"
                 yield Problem(where, "node-twice", message)
             seen.setdefault(node.address, name)
             names.setdefault(name, pool_name)
@@ -133,4 +132,4 @@ NODE_RULES: tuple[Rule, ...] = (
     requests_fit_a_full_node,
     a_node_takes_the_runner,
 )
-"""Rules about a runner and its pool's nodes."""
+"""Rules for a runner and its pool's nodes."""

@@ -1,4 +1,4 @@
-"""Settings that the arguments of EKS's and Karpenter's components come from."""
+"""Settings from which the arguments of the EKS and Karpenter components come."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NETWORK = Places(
         ("tags",): (*_CLUSTER, "tags"),
     }
 )
-"""Settings of a network of the cluster's own."""
+"""Settings of a network that the stack creates."""
 
 CLUSTER = Places(
     {
@@ -69,8 +69,8 @@ CLUSTER = Places(
     },
     {
         "endpoint-cidr-too-wide": (
-            "CIDR {cidr!r} is wider than /{widest}, nearly the whole internet; name the networks of those who use the"
-            " cluster, or write openToTheWorld: true"
+            "CIDR {cidr!r} is wider than /{widest}, nearly the whole internet; list the networks of the cluster's"
+            " users, or write openToTheWorld: true"
         ).format_map,
     },
 )
@@ -111,7 +111,7 @@ def pool_places(name: str, cluster: EksClusterSettings) -> Places:
 
 
 def _requirements(pool: KarpenterPool, section: Path) -> dict[Path, Path]:
-    """A requirement comes from a setting with values, or is one of the pool's own."""
+    """Return the settings of requirements: a setting with values, or one in Karpenter's own syntax."""
     rows: dict[Path, Path] = {}
     for index, source in enumerate(sources_of_requirements(pool)):
         where: Path = ("requirements", index)
@@ -121,13 +121,14 @@ def _requirements(pool: KarpenterPool, section: Path) -> dict[Path, Path]:
         else:
             rows |= dict.fromkeys(attributes(Requirement, where, ()), rows[where])
             if source[-1] in ("architecture", "hypervisor", "generationAbove"):
-                # The setting has one value, and no list.
+                # The setting is a single value, not a list.
                 rows[*where, "values", 0] = rows[where]
     return rows
 
 
 def _zones(pool: KarpenterPool, cluster: EksClusterSettings, section: Path) -> dict[Path, Path]:
-    """Zones are the pool's. Without any they are the network's, and the instance types do not go with them."""
+    """Return the settings of zones: the pool's or, if it has none, the network's. In that case problems of all zones
+    together are reported at the instance types."""
     if pool.zones:
         return {("zones",): (*section, "zones")}
     rows: dict[Path, Path] = {
@@ -146,7 +147,7 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
         "root_volume_size": "rootVolume",
         "instance_store_policy": "instanceStore",
         "capacity_reservation_terms": "reservations",
-        # Subnets and security groups are found by the cluster's tag.
+        # No settings: subnets and security groups are selected by the cluster's tag.
         **dict.fromkeys(("subnet_terms", "security_group_terms")),
     }
     rows = attributes(NodeClass, ("node_class",), section, names)
@@ -181,42 +182,43 @@ def _words(pool: KarpenterPool) -> dict[str, Words]:
         "gpus": pool.limits.gpus,
         "nodes": pool.limits.nodes,
     }
-    given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
+    all_limits = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
     return {
         "no-instance-type": lambda facts: (
-            f"no instance type meets all of them; {facts['alternatives'].text(_LABELS)}; correct them, or write"
+            f"no instance type meets all requirements; {facts['alternatives'].text(_LABELS)}; correct them, or set"
             " gpuCounts if the types are newer than the table"
         ),
         "types-of-two-kinds": (
-            "allows types with GPUs ({with_gpus}) and without ({without}); one kind in a pool is allowed; name"
+            "allows types with GPUs ({with_gpus}) and without ({without}); a pool must have one kind; restrict"
             " categories or families"
         ).format_map,
         "not-offered-here": (
-            "{asked} is not offered in {zones}, only in {elsewhere}; add subnets there, choose others, or write"
-            " gpuCounts if AWS has added it since"
+            "{requested} is not offered in {zones}, only in {elsewhere}; add subnets there, choose others, or set"
+            " gpuCounts if AWS now offers it in those zones"
         ).format_map,
         "nothing-offered-here": (
-            "none of the types that meet the requirements, such as {types}, is offered in {zones}, only in"
-            " {elsewhere}; add subnets there, or write gpuCounts if AWS has added them since"
+            "no instance type that meets the requirements ({types}) is offered in {zones}, only in {elsewhere};"
+            " add subnets there, or set gpuCounts if AWS now offers them in those zones"
         ).format_map,
         "sharing-renamed": "Karpenter provisions nodes for {gpu} only, not for {gpu}.shared; write false".format_map,
         "gpu-limit-missing": (
             "gpus is missing; a pool with GPUs requires it; set it to the maximum number of GPUs"
         ).format_map,
-        # Karpenter counts GPUs as they are shared, the setting counts physical ones.
+        # Karpenter counts GPUs after sharing, but the setting counts physical GPUs.
         "gpu-limit-too-small": lambda facts: (
             f"{pool.limits.gpus} is fewer than the smallest node of the pool has, so no node could start; use at least"
             f" {facts['physical']}"
         ),
         "limits-admit-nothing": lambda facts: (
-            f"{given}; each admits some type of the pool, together they admit none; raise one of them"
+            f"no instance type of the pool is within all limits ({all_limits}), although each limit alone allows some;"
+            " raise one of them"
         ),
         "nobody-partitions": (
-            "nodes start unpartitioned with EKS's images, and would offer whole GPUs; partition them in userData,"
-            " which runs before the kubelet, or use an AMI of yours that does"
+            "EKS's AMIs create no MIG instances, so nodes would offer whole GPUs; create them in userData, which runs"
+            " before the kubelet, or use your own AMI"
         ).format_map,
         "identity-twice": (
-            "is set beside role; only one is allowed; remove instanceProfile, or remove role if Karpenter cannot reach"
-            " IAM"
+            "is set together with role; only one is allowed; remove instanceProfile, or remove role if Karpenter cannot"
+            " reach IAM"
         ).format_map,
     }

@@ -1,4 +1,4 @@
-"""Settings that the arguments of components on machines come from: kubespray, SSH and NVIDIA's."""
+"""Settings from which the arguments of components on machines come: kubespray, SSH and NVIDIA."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _POOLS: Path = ("cluster", "nodePools")
 _SSH: Path = ("cluster", "ssh")
 _RUN_ON: Path = (*_KUBESPRAY, "runOn")
 
-_MISSING_WAY: Words = "has neither a key nor an agent; remove agentSocket, or name one".format_map
+_MISSING_KEY: Words = "requires either agentSocket or the secret ssh-privateKey; set one of them".format_map
 
 
 def kubespray_places(cluster: BareMetalCluster) -> Places:
-    """Return the settings of a cluster that kubespray makes."""
+    """Return the settings of a cluster that kubespray creates."""
     names = {
         "cluster": None,
         "nodes": None,
@@ -58,7 +58,7 @@ def _pool_of(node: str, cluster: BareMetalCluster) -> Path:
 
 
 def _labels_and_taints(where: Path, section: Path, pool: NodePool, own: Iterable[str]) -> dict[Path, Path]:
-    """Labels are the node's own or those of its pool, taints the pool's."""
+    """Return the settings of a node's labels, which are its own or its pool's, and of its taints, the pool's."""
     of_pool = section[:-2]
     rows: dict[Path, Path] = {(*where, "labels"): (*section, "labels"), (*where, "taints"): (*of_pool, "taints")}
     rows |= {(*where, "labels", key): (*of_pool, "labels", key) for key in pool.labels.keys() - {*own}}
@@ -68,17 +68,17 @@ def _labels_and_taints(where: Path, section: Path, pool: NodePool, own: Iterable
 
 
 def _login(where: Path, cluster: BareMetalCluster, *, bastion: bool) -> dict[Path, Path]:
-    """How machines are logged in to: as the section `ssh` says, or through the bastion that runs kubespray."""
-    way = _RUN_ON if bastion else _SSH
-    jump = way if bastion else (*_SSH, "jump")
+    """Return the settings of the machines' login: the section `ssh`, or the bastion that runs kubespray."""
+    section = _RUN_ON if bastion else _SSH
+    jump = section if bastion else (*_SSH, "jump")
     return {
-        where: way,
-        # The key is a secret of the stack, and no setting.
-        (*where, "private_key"): way,
+        where: section,
+        # The key is a secret of the stack, not a setting.
+        (*where, "private_key"): section,
         (*where, "user"): (*_SSH, "user"),
-        (*where, "agent_socket"): (*way, "agentSocket"),
-        (*where, "dial_seconds"): way,
-        (*where, "dial_attempts"): way,
+        (*where, "agent_socket"): (*section, "agentSocket"),
+        (*where, "dial_seconds"): section,
+        (*where, "dial_attempts"): section,
         (*where, "jump"): jump,
         **attributes(SshHost, (*where, "jump"), jump),
         (*where, "jump", "user"): (*_SSH, "user"),
@@ -102,36 +102,38 @@ def _runner() -> dict[Path, Path]:
 
 
 _RENAMED = {"login": "ssh", "nvidia_runtime": "nvidiaContainerToolkit"}
-"""Settings that are called otherwise than the arguments for which variables of kubespray stand."""
+"""Names of settings that differ from those of the arguments that set kubespray variables."""
 
 _KUBESPRAY_WORDS: dict[str, Words] = {
-    "login-ways": _MISSING_WAY,
-    "etcd-without-docker": "docker requires containerManager docker; use host".format_map,
+    "login-ways": _MISSING_KEY,
+    "etcd-without-docker": "docker requires containerManager: docker; use host".format_map,
     "runtime-without-containerd": (
         "requires containerd, but containerManager is {container_manager}; use containerd"
     ).format_map,
     "variable-of-an-argument": lambda facts: (
-        f"the setting {_RENAMED.get(facts['argument'], to_camel(facts['argument']))} sets it; use that, and remove this"
+        f"is set by the setting {_RENAMED.get(facts['argument'], to_camel(facts['argument']))}; use that, and remove"
+        " the variable"
     ),
     "harmful-variable": (
-        "it installs a driver from 2018; declare cluster.nvidiaContainerToolkit instead, and remove this"
+        "installs an NVIDIA driver from 2018; use cluster.nvidiaContainerToolkit instead, and remove the variable"
     ).format_map,
     "unrouted-pods": (
-        "none, across {sites}: pods reach each other only if the network between routes their addresses; take vxlan"
-        " with crossSubnetOnly"
+        "none, with nodes at several sites ({sites}): pods reach each other only if the network between the sites"
+        " routes pod addresses; use vxlan with crossSubnetOnly"
     ).format_map,
 }
 
 
 def ssh_places(cluster: BareMetalCluster, hosts: Iterable[str]) -> Places:
-    """Return the settings of the machines called `hosts`, and of how this machine logs in to them."""
+    """Return the settings of the machines with the names `hosts`, and of the login with which this machine reaches
+    them."""
     rows: dict[Path, Path] = {("hosts",): _POOLS}
     for index, name in enumerate(hosts):
         where, section = ("hosts", index), (*_pool_of(name, cluster), "nodes", name)
         rows[where] = rows[*where, "name"] = section
         rows |= attributes(SshHost, where, section, {"name": None})
     bastion = isinstance(cluster.kubespray.run_on, RunOnBastion) if cluster.kubespray else False
-    return Places(rows | _login(("login",), cluster, bastion=bastion), {"login-ways": _MISSING_WAY})
+    return Places(rows | _login(("login",), cluster, bastion=bastion), {"login-ways": _MISSING_KEY})
 
 
 def toolkit_places(cluster: BareMetalCluster) -> Places:
@@ -156,7 +158,7 @@ OPERATOR = Places(
             ("gpuOperator",),
             {
                 "nfd": "featureDiscovery",
-                # What follows from other settings, or is none.
+                # These have no settings, or follow from other settings.
                 **dict.fromkeys(
                     ("driver_enabled", "chart_mirror", "sharing", "tolerations", "values"),
                 ),
@@ -168,8 +170,8 @@ OPERATOR = Places(
     },
     {
         "pin-without-runtime": (
-            "containerd's default runtime is the same on all machines, and those with AMD's GPUs have no NVIDIA"
-            " runtime; keep the pools in clusters of their own, or leave the toolkit to the GPU operator"
+            "containerd has the same default runtime on all machines, but those with AMD GPUs have no NVIDIA runtime;"
+            " use separate clusters for AMD and NVIDIA, or let the GPU operator install the toolkit"
         ).format_map,
     },
 )

@@ -1,5 +1,5 @@
-"""Rules about clusters that kubespray makes, and about what else is done on machines: what the components refuse, at
-its line of the stack file."""
+"""Rules for kubespray clusters and for other work on machines. Problems of the components are reported at the lines of
+the settings."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from gpufleet_stacks.settings.models.settings import GithubAppCredentials, Setti
 from gpufleet_stacks.settings.rules.machine_places import OPERATOR, kubespray_places, toolkit_places
 
 STAND_IN_KEY = "stand-in"
-"""The private key, as long as nobody has decrypted it."""
+"""Placeholder for the private key, which rules do not decrypt."""
 
 
 def sections_go_together(settings: BareMetalSettings) -> Iterator[Problem]:
-    """The section `kubespray` goes with its kind of kubeconfig, and whatever logs in with the section `ssh`."""
+    """Require `kubespray` together with its kind of kubeconfig, and `ssh` for everything that logs in."""
     cluster = settings.cluster
     kind = cluster.kubeconfig.kind
     if kind == "kubespray" and cluster.kubespray is None:
-        message = "is missing, but the kubeconfig is kubespray's; add: kubespray: {}"
+        message = "is missing, but required by kubeconfig: {kind: kubespray}; add: kubespray: {}"
         yield Problem(("cluster", "kubespray"), "kubespray-missing", message)
     if kind != "kubespray" and cluster.kubespray is not None:
         message = f"{kind} is for an existing cluster; write kind: kubespray, or remove the section 'kubespray'"
         yield Problem(("cluster", "kubeconfig", "kind"), "kubeconfig-of-another-cluster", message)
     if cluster.makes_use_of_ssh and cluster.ssh is None:
         what = "kubespray" if cluster.kubespray else "nvidiaContainerToolkit"
-        message = f"is missing, but '{what}' logs in to the machines; set the user: ssh: {{user: NAME}}"
+        message = f"is missing, but required by '{what}'; add: ssh: {{user: NAME}}"
         yield Problem(("cluster", "ssh"), "ssh-missing", message)
     if SSH_KEY in settings.secret_keys():
         for name, project in settings.projects.items():
             if name == "ssh" and isinstance(project.credentials, GithubAppCredentials):
-                message = f"its secret would be '{SSH_KEY}', the key of the machines' SSH login; rename it"
+                message = f"its secret would be '{SSH_KEY}', which cluster.ssh uses; rename the project"
                 yield Problem(("projects", name), "secret-of-the-machines", message)
     of_projects = Settings.secret_keys(settings)
     for key, setting in secret_variables(cluster):
         if key in of_projects:
-            message = f"'{key}' is the secret of {of_projects[key]}; name another"
+            message = f"'{key}' is already the secret of {of_projects[key]}; use another key"
             yield Problem(tuple(setting.split(".")), "secret-of-a-project", message)
 
 
 def docker_stays(settings: BareMetalSettings) -> Iterator[Problem]:
-    """kubespray uninstalls Docker where the container manager is another
+    """Reject the runtime `docker` with another container manager, because kubespray then uninstalls Docker
     (roles/container-engine/validate-container-engine/tasks/main.yml:103-127 at v2.31.0)."""
     cluster = settings.cluster
     toolkit, kubespray = cluster.nvidia_container_toolkit, cluster.kubespray
@@ -56,12 +56,12 @@ def docker_stays(settings: BareMetalSettings) -> Iterator[Problem]:
     remedies = ["write containerManager: docker in the section kubespray"]
     if manager == "containerd" and not toolkit.nvkind:
         remedies.append("write runtime: containerd")
-    message = f"docker, which kubespray uninstalls, as containerManager is {manager}; {' or '.join(remedies)}"
+    message = f"docker, but kubespray uninstalls Docker if containerManager is {manager}; {' or '.join(remedies)}"
     yield Problem(("cluster", "nvidiaContainerToolkit", "runtime"), "docker-beside-kubespray", message)
 
 
 def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Problem]:
-    """What serves a vendor's GPUs is told of where there are some."""
+    """Reject sections for GPUs of a vendor that no pool has."""
     cluster = settings.cluster
     for vendor, section, written in (
         ("amd", ("devicePlugin",), "device_plugin" in settings.model_fields_set),
@@ -74,20 +74,18 @@ def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Problem]:
     for name, pool in cluster.pools_of("nvidia").items():
         if pool.accelerator.devices != pool.accelerator.count:
             where = ("cluster", "nodePools", name, "accelerator", "partition")
-            yield Problem(
-                where, "partition-of-nvidia", "is for AMD's GPUs; NVIDIA's are not partitioned here, remove it"
-            )
+            yield Problem(where, "partition-of-nvidia", "applies to AMD GPUs only; remove it")
 
 
 def the_cluster_can_be_made(settings: BareMetalSettings) -> Iterator[Problem]:
-    """What kubespray's component refuses."""
+    """Yield problems of the kubespray component."""
     args = cluster_args(settings.cluster, STAND_IN_KEY)
     if args:
         yield from kubespray_places(settings.cluster).placed(cluster_problems(args))
 
 
 def the_toolkit_can_be_installed(settings: BareMetalSettings) -> Iterator[Problem]:
-    """What the component of NVIDIA's container toolkit refuses, and what the GPU operator refuses beside it."""
+    """Yield problems of the container toolkit's component, and of the GPU operator together with it."""
     if not settings.cluster.pools_of("nvidia"):
         return
     args = toolkit_args(settings.cluster, STAND_IN_KEY)
@@ -98,4 +96,4 @@ def the_toolkit_can_be_installed(settings: BareMetalSettings) -> Iterator[Proble
 
 RULES = (sections_go_together, docker_stays, vendors_have_pools)
 MACHINE_RULES = (the_cluster_can_be_made, the_toolkit_can_be_installed)
-"""Rules that speak about all machines together, and so want every one of them to be sound."""
+"""Rules for all machines together, which require that each machine is valid."""

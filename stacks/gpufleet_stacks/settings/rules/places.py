@@ -1,4 +1,4 @@
-"""Where in a stack file the arguments of components come from, and what is said differently there."""
+"""Mapping of components' arguments to settings, for messages with the path and the words of the stack file."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pydantic.alias_generators import to_camel
 from gpufleet.problem import Path, Problem
 
 Words = Callable[[Mapping[str, Any]], str]
-"""Message about settings, from the facts of a component's problem."""
+"""Function that returns a message about settings, from the facts of a component's problem."""
 
 
 class UnplacedProblem(AssertionError):
-    """A component refuses an argument that comes from no setting: a defect of this project, not of a stack file."""
+    """Error raised for a problem of an argument that comes from no setting: a defect of this project."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Settings that one component's arguments come from."""
+    """Settings from which one component's arguments come."""
 
     rows: Mapping[Path, Path]
-    """Paths in the stack file, by path in the arguments. What is deeper than a row is called the same in both."""
+    """Paths in the stack file, by path in the arguments. Below a row, names are the same in both."""
     words: Mapping[str, Words] = field(default_factory=dict)
-    """By code, messages that name settings where the component's own names arguments."""
+    """Messages with names of settings, by code, instead of the component's own, which have names of arguments."""
 
     def setting(self, path: Path) -> Path:
-        """Return the setting that an argument comes from, by the longest row that it begins with.
+        """Return the setting from which an argument comes, by the longest matching row.
 
-        Raises UnplacedProblem where there is none.
+        Raise UnplacedProblem if there is none.
         """
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.rows:
                 return (*self.rows[path[:depth]], *path[depth:])
-        raise UnplacedProblem(f"no setting is the argument {path}")
+        raise UnplacedProblem(f"the argument {path} comes from no setting")
 
     def placed(self, problems: Iterable[Problem]) -> Iterator[Problem]:
-        """Yield a component's problems as those of the stack file."""
+        """Yield a component's problems as problems of the stack file."""
         for problem in problems:
             words = self.words.get(problem.code)
             message = words(problem.facts) if words else problem.message
@@ -49,8 +49,8 @@ class Places:
 def attributes(
     arguments: type, at: Path, settings: Path, names: Mapping[str, str | None] | None = None
 ) -> dict[Path, Path]:
-    """Return rows for the attributes of a component's dataclass, in camel case as settings are written. `names` has
-    those that are called otherwise, and None for those that are no settings."""
+    """Return rows for the attributes of a component's dataclass. Settings have the same names in camel case; `names`
+    has the exceptions, and None for attributes that are not settings."""
     names = names or {}
     rows = {}
     for each in dataclasses.fields(arguments):

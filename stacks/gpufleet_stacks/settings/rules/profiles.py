@@ -1,4 +1,4 @@
-"""Rules within a profile: its containers, volumes, mounts and variables go together."""
+"""Rules for a profile: its containers, volumes, mounts and variables must be consistent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpufleet_stacks.settings.secrets import is_secret, secret_keys
 
 
 def _env_holds_no_secret(profile: Profile, where: Path) -> Iterator[Problem]:
-    """Environment variables stand in the state and in every preview. A secret comes from a Kubernetes Secret."""
+    """Reject secrets in environment variables, which are visible in the state and in every preview."""
     for variable, value in profile.env.items():
         if is_secret(variable, value):
             place = (*where, "env", variable)
@@ -24,7 +24,7 @@ def _env_holds_no_secret(profile: Profile, where: Path) -> Iterator[Problem]:
 
 
 def _objects_hold_no_secret(profile: Profile, where: Path) -> Iterator[Problem]:
-    """Nor do objects in Kubernetes syntax hold one."""
+    """Reject secrets in objects in Kubernetes syntax."""
     objects = {
         "docker": getattr(profile.docker, "startup_probe", None),
         "initContainers": profile.init_containers,
@@ -34,8 +34,8 @@ def _objects_hold_no_secret(profile: Profile, where: Path) -> Iterator[Problem]:
     for name, value in objects.items():
         for path in _secrets(value, (*where, name)):
             message = (
-                "is a secret in plain text; revoke it, put its successor in a Kubernetes Secret"
-                " and write valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}"
+                "is a secret in plain text; revoke it, store a new one in a Kubernetes Secret, and write"
+                " valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}"
             )
             yield Problem(path, "plain-secret", message)
 
@@ -51,7 +51,7 @@ def _secrets(value: Any, path: Path) -> Iterator[Path]:
 
 
 def _variables_are_set_once(profile: Profile, where: Path) -> Iterator[Problem]:
-    """A variable has one source."""
+    """Allow one source for each variable."""
     sources: dict[str, Mapping[str, Any]] = {
         "envFromSecret": profile.env_from_secret,
         "envValueFrom": profile.env_value_from,
@@ -60,14 +60,13 @@ def _variables_are_set_once(profile: Profile, where: Path) -> Iterator[Problem]:
     for source, variables in sources.items():
         for variable in variables:
             if variable in seen:
-                # The one that is not in a section of its own is named: it is what others overlook.
                 place = (*where, seen[variable], variable)
-                yield Problem(place, "variable-twice", f"{variable} is in {source} too; remove one of them")
+                yield Problem(place, "variable-twice", f"{variable} is also set in {source}; remove one of them")
             seen.setdefault(variable, source)
 
 
 def _volumes_are_free(profile: Profile, where: Path) -> Iterator[Problem]:
-    """Volumes have names and places that the runner's pod does not use itself, each its own."""
+    """Require unique volume names and mount paths that the runner's pod does not already use."""
     docker = profile.docker
     places = {*OWN_MOUNTS} | ({docker.data_root} if isinstance(docker, DockerSidecar) and docker.data_root else set())
     for key, volume in profile.volumes.items():
@@ -77,13 +76,13 @@ def _volumes_are_free(profile: Profile, where: Path) -> Iterator[Problem]:
             yield Problem(place, "volume-name", message)
         if volume.mount_path is not None:
             if volume.mount_path.rstrip("/") in places:
-                message = f"{volume.mount_path} is mounted already; use another path"
+                message = f"another volume is already mounted at {volume.mount_path}; use another path"
                 yield Problem((*place, "mountPath"), "mount-path", message)
             places.add(volume.mount_path.rstrip("/"))
 
 
 def _mounts_name_volumes(profile: Profile, where: Path) -> Iterator[Problem]:
-    """Additional mounts are of volumes that the pod has."""
+    """Require that additional mounts name volumes of the pod."""
     mounts: dict[Path, Any] = {("volumeMounts",): profile.volume_mounts}
     if isinstance(profile.docker, DockerSidecar):
         mounts["docker", "volumeMounts"] = profile.docker.volume_mounts
@@ -98,35 +97,35 @@ def _mounts_name_volumes(profile: Profile, where: Path) -> Iterator[Problem]:
 
 
 def _init_containers_have_names_of_their_own(profile: Profile, where: Path) -> Iterator[Problem]:
-    """Names of containers are unique in a pod."""
+    """Require unique container names."""
     names = [container["name"] for container in profile.init_containers]
     often = Counter(names)
     for index, name in enumerate(names):
         place = (*where, "initContainers", index, "name")
         if name in OWN_CONTAINERS:
-            message = f"the runner's pod has a container '{name}' of its own; use another name"
+            message = f"the runner's pod already has a container '{name}'; use another name"
             yield Problem(place, "container-name", message)
         elif often[name] > 1 and index != names.index(name):
-            yield Problem(place, "container-name", f"'{name}' is the name of another init container; use another")
+            yield Problem(place, "container-name", f"another init container is named '{name}'; use another name")
 
 
 def _one_work_volume(profile: Profile, where: Path) -> Iterator[Problem]:
-    """With pods for job containers, their claim is the work folder."""
+    """Allow no second volume for the work folder if jobs run as pods, which share a volume claim with the runner."""
     if profile.work_volume is not None and isinstance(profile.docker, KubernetesPods):
-        message = "docker.workVolumeClaim is the volume of the work folder; remove workVolume"
+        message = "docker.workVolumeClaim already defines the volume of the work folder; remove workVolume"
         yield Problem((*where, "workVolume"), "work-volume", message)
 
 
 def _daemon_uses_its_data_root(profile: Profile, where: Path) -> Iterator[Problem]:
-    """A daemon with arguments of its own is told its data root by them."""
+    """Require that custom arguments of the Docker daemon set its data root."""
     docker = profile.docker
     if not isinstance(docker, DockerSidecar) or docker.data_root is None:
         return
-    given = [*(docker.command or ()), *(docker.args or ())]
-    if given and not any(docker.data_root in word for word in given):
+    arguments = [*(docker.command or ()), *(docker.args or ())]
+    if arguments and not any(docker.data_root in argument for argument in arguments):
         own = listed([name for name, words in (("command", docker.command), ("args", docker.args)) if words], "and")
         message = (
-            f"{own} of the daemon do not name {docker.data_root}, so it stores images elsewhere;"
+            f"{docker.data_root} is not in the daemon's {own}, so the daemon stores images elsewhere;"
             f" add --data-root={docker.data_root}, or set dataRoot: null"
         )
         yield Problem((*where, "docker", "dataRoot"), "data-root", message)
@@ -145,7 +144,7 @@ _OF_A_PROFILE: tuple[Callable[[Profile, Path], Iterator[Problem]], ...] = (
 
 
 def profiles_are_sound(settings: Settings) -> Iterator[Problem]:
-    """Yield what does not go together within each profile."""
+    """Yield the problems of every profile."""
     for name, profile in settings.profiles.items():
         for rule in _OF_A_PROFILE:
             yield from rule(profile, ("profiles", name))

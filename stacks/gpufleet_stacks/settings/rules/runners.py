@@ -1,4 +1,4 @@
-"""Rules across settings: what each setting allows by itself, but no cluster could keep together."""
+"""Rules for every kind of stack that involve several settings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Rule = Callable[[Settings], Iterator[Problem]]
 
 
 def problems(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Problem]:
-    """Yield every rule that the settings break.
+    """Yield every problem of the settings.
 
-    `withheld` are entries and sections that were left out of the settings, since they have problems of their own: they
-    are declared all the same.
+    `withheld` are the entries and sections that are missing from the settings because they have problems themselves.
+    They count as declared.
     """
     yield from references_exist(settings, withheld)
     for rule in RULES:
         yield from rule(settings)
     placed = {label: runner for label, runner in settings.runners.items() if _is_placed(settings, runner, withheld)}
-    sure = settings.model_copy(update={"runners": placed})
-    yield from taints_are_tolerated(sure)
-    yield from _of_its_kind(settings, sure, withheld)
+    certain = settings.model_copy(update={"runners": placed})
+    yield from taints_are_tolerated(certain)
+    yield from _of_its_kind(settings, certain, withheld)
 
 
 def _of_its_kind(settings: Settings, placed: Settings, withheld: Collection[Path]) -> Iterator[Problem]:
-    """Rules of the kind of cluster. Only those that are asked are imported."""
+    """Yield problems by the rules for this kind of cluster. The other kind's rules are not imported."""
     if settings.cluster.kind == "eks":
         from gpufleet_stacks.settings.rules import eks as eks_rules
 
@@ -42,7 +42,7 @@ def _of_its_kind(settings: Settings, placed: Settings, withheld: Collection[Path
 
 
 def _is_placed(settings: Settings, runner: Runner, withheld: Collection[Path]) -> bool:
-    """Whether it is certain which pool's nodes a runner has to fit; of the others, another rule has told."""
+    """Return whether a runner's pool is known. Another rule reports the runners whose pool is not."""
     if runner.profile is not None and runner.profile not in settings.profiles:
         return False
     pools, name = settings.cluster.node_pools, settings.profile(runner).pool
@@ -53,7 +53,7 @@ def _is_placed(settings: Settings, runner: Runner, withheld: Collection[Path]) -
 
 
 def references_exist(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Problem]:
-    """Projects, profiles and pools that are named are declared."""
+    """Require that referenced projects, profiles and pools exist."""
     projects = _declared(settings.projects, ("projects",), withheld)
     profiles = _declared(settings.profiles, ("profiles",), withheld)
     pools = _declared(settings.cluster.node_pools, ("cluster", "nodePools"), withheld)
@@ -71,7 +71,7 @@ def references_exist(settings: Settings, withheld: Collection[Path] = ()) -> Ite
 
 
 def _declared(sound: Iterable[str], section: Path, withheld: Collection[Path]) -> set[str] | None:
-    """Names that a section declares; None when the section itself cannot be read."""
+    """Return the names that a section declares; None if the section itself has problems."""
     if any(section[: len(entry)] == entry for entry in withheld):
         return None
     return {*sound, *(str(entry[-1]) for entry in withheld if entry[:-1] == section)}
@@ -81,12 +81,12 @@ def _undeclared(what: str, name: str, declared: Collection[str], section: str) -
     wanted = near(name, declared)
     if wanted:
         return f"there is no {what} '{name}'; did you mean '{wanted}'?"
-    there = f"there are: {', '.join(sorted(declared))}" if declared else "there are none"
-    return f"there is no {what} '{name}', {there}; name another, or declare it under '{section}'"
+    another = f"use {listed(sorted(declared))}, or " if declared else ""
+    return f"there is no {what} '{name}'; {another}declare it under '{section}'"
 
 
 def pool_is_chosen(settings: Settings) -> Iterator[Problem]:
-    """Where a cluster has several pools, a runner's profile says which."""
+    """Require that a runner's profile names the pool if the cluster has several."""
     pools = settings.cluster.node_pools
     for label, runner in settings.runners.items():
         if runner.profile is not None and runner.profile not in settings.profiles:
@@ -99,15 +99,15 @@ def pool_is_chosen(settings: Settings) -> Iterator[Problem]:
 
 
 def min_is_at_most_max(settings: Settings) -> Iterator[Problem]:
-    """A scale set keeps no more idle runners than it may have runners."""
+    """Require that `min` is not greater than `max`."""
     for label, runner in settings.runners.items():
         if runner.min > runner.max:
-            message = f"{runner.min} is more than max, {runner.max}; lower min or raise max"
+            message = f"{runner.min} exceeds max ({runner.max}); lower min, or raise max"
             yield Problem(("runners", label, "min"), "min-above-max", message)
 
 
 def taints_are_tolerated(settings: Settings) -> Iterator[Problem]:
-    """Runners tolerate every taint of their pool."""
+    """Require that runners tolerate every taint of their pool."""
     for label, runner in settings.runners.items():
         tolerations = settings.profile(runner).tolerations
         for taint in settings.pool(runner).taints:
@@ -116,18 +116,17 @@ def taints_are_tolerated(settings: Settings) -> Iterator[Problem]:
                 where: Path = (
                     ("profiles", runner.profile, "tolerations") if runner.profile else ("runners", label, "profile")
                 )
-                message = (
-                    f"nothing tolerates the pool's taint {taint}; "
-                    f"add to {'it' if runner.profile else 'a profile, and set that profile here'}: {toleration}"
-                )
+                add = "add:" if runner.profile else "add to a profile, and set that profile here:"
+                message = f"the pool's taint {taint} is not tolerated; {add} {toleration}"
                 yield Problem(where, "taint-not-tolerated", message)
 
 
 def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
-    """The controller and every project have namespaces of their own: credentials lie in them, and they go with the
-    stack."""
+    """Require separate namespaces for the controller and for every project, because they contain credentials and are
+    deleted with the stack."""
     seen: dict[str, str] = {}
-    # What is left out is not written anywhere, so that the device plugin's namespace comes first.
+    # Device plugins come first: their namespace is often a default without a line in the file, and conflicts are
+    # reported at the later setting.
     owners: list[tuple[Path, str, str]] = [
         *settings.device_plugin_namespaces(),
         (("arc", "namespace"), settings.arc.namespace, "the ARC controller"),
@@ -138,29 +137,27 @@ def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
             message = f"{namespace} is already the namespace of {seen[namespace]}; use another"
             yield Problem(where, "namespace-shared", message)
         elif namespace.startswith("kube-") and where[0] != "devicePlugin":
-            message = f"{namespace} is reserved by Kubernetes, as are all names with kube-; use another"
+            message = f"{namespace} is reserved: names that begin with kube- belong to Kubernetes; use another"
             yield Problem(where, "namespace-of-kubernetes", message)
         seen.setdefault(namespace, owner)
 
 
 def limits_cover_requests(settings: Settings) -> Iterator[Problem]:
-    """A limit is not less than the request; the API server refuses such a pod."""
+    """Require limits of at least the requests; otherwise the API server rejects the pods."""
     for label, runner in settings.runners.items():
         for name, request in (("cpu", runner.cpu), ("memory", runner.memory)):
             limit = getattr(runner.limits, name)
             if limit is not None and quantity.parse(limit) < quantity.parse(request):
-                message = f"{limit} is less than the runner's {name}, {request}; raise it, or lower the runner's"
+                message = f"{limit} is less than the {name} request ({request}); raise it, or lower the request"
                 yield Problem(("runners", label, "limits", name), "limit-below-request", message)
 
 
 def runner_versions_agree(settings: Settings) -> Iterator[Problem]:
-    """A declared runner version is not another than the one that the image's reference shows."""
+    """Require that a declared runner version matches the one in the image reference."""
     for name, profile in settings.profiles.items():
         shown = runner_releases.known().version_of(profile.image)
         if profile.runner_version is not None and shown not in (None, profile.runner_version):
-            message = (
-                f"{profile.runner_version} is declared, and {profile.image} is runner {shown}; remove runnerVersion"
-            )
+            message = f"is {profile.runner_version}, but {profile.image} contains runner {shown}; remove runnerVersion"
             yield Problem(("profiles", name, "runnerVersion"), "runner-version", message)
 
 

@@ -388,11 +388,11 @@ def test_a_node_pool_learns_what_it_needs() -> None:
 def test_a_cluster_name_too_long_for_the_node_role_is_refused() -> None:
     made, _ = karpenter(cluster_name="c" * 46)
     assert len(made.reference.node_role) == 64
-    with pytest.raises(ValueError, match="has 47 characters; at most 46 leave room"):
+    with pytest.raises(ValueError, match="has 47 characters; at most 46 are allowed"):
         karpenter(cluster_name="c" * 47)
 
 
 def test_a_gate_among_further_values_is_refused() -> None:
     """Node pools would be told that it is off."""
-    with pytest.raises(ValueError, match="switch features by feature_gates"):
+    with pytest.raises(ValueError, match="use the argument feature_gates"):
         karpenter(values={"settings": {"featureGates": {"nodeOverlay": True}}})

@@ -90,28 +90,31 @@ def problems(**fields: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"class_root_volume_iops": 2999}, "root_volume_iops: 2999; 3000 to 16000 IOPS"),
-        ({"class_root_volume_iops": 16001}, "root_volume_iops: 16001; 3000 to 16000 IOPS"),
-        ({"class_root_volume_throughput": 124}, "root_volume_throughput: 124; 125 to 1000 MiB/s"),
-        ({"class_root_volume_throughput": 751}, "751 MiB/s needs 3004 IOPS, and the volume has 3000"),
+        ({"class_root_volume_iops": 2999}, "root_volume_iops: 2999 is not between 3000 and 16000 IOPS"),
+        ({"class_root_volume_iops": 16001}, "root_volume_iops: 16001 is not between 3000 and 16000 IOPS"),
+        ({"class_root_volume_throughput": 124}, "root_volume_throughput: 124 is not between 125 and 1000 MiB/s"),
+        ({"class_root_volume_throughput": 751}, "751 MiB/s requires 3004 IOPS, but the volume has 3000"),
         (
             {"class_root_volume_iops": 10001, "class_root_volume_size": "20Gi"},
-            "10001 IOPS; at most 500 for each GiB",
+            "10001 IOPS exceeds 500 for each GiB",
         ),
-        ({"class_image_snapshot": "snap-01"}, "with AL2023, whose images lie on the volume of the system"),
-        ({"class_image_snapshot": "vol-01", "class_ami_terms": BOTTLEROCKET}, "id 'vol-01'"),
+        ({"class_image_snapshot": "snap-01"}, "requires Bottlerocket"),
+        ({"class_image_snapshot": "vol-01", "class_ami_terms": BOTTLEROCKET}, "'vol-01' is not a snapshot ID"),
         (
             {"class_image_snapshot": "snap-01", "class_ami_terms": BOTTLEROCKET, "class_root_volume_key": "alias/ci"},
-            "a volume is encrypted as its snapshot is",
+            "not allowed together with a snapshot",
         ),
-        ({"class_fast_image_pull": True, "class_ami_terms": BOTTLEROCKET}, "with Bottlerocket; only AL2023"),
+        (
+            {"class_fast_image_pull": True, "class_ami_terms": BOTTLEROCKET},
+            "requires AL2023, but the AMI family is Bottlerocket",
+        ),
         (
             {"class_fast_image_pull": True, "class_ami_terms": [AmiTerm(alias="al2023@v20250813")]},
-            "al2023@v20250813 has no parallel pull; v20250821 or later",
+            "al2023@v20250813 does not support parallel image pulls; use v20250821 or later",
         ),
         (
             {"class_fast_image_pull": True, "class_user_data": "MIME-Version: 1.0\n"},
-            "beside user data in parts",
+            "not supported with user data in MIME parts",
         ),
     ],
 )

@@ -307,14 +307,14 @@ PARTITIONING = {
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"sharing": Mig(profile="1g.10gb", instances=7)}, "(T4) have no MIG"),
+        ({"sharing": Mig(profile="1g.10gb", instances=7)}, "(T4) do not support MIG"),
         (
             {"requirements": P5, "sharing": Mig(profile="1g.5gb", instances=7)},
-            "1g.5gb: GPUs of p5.48xlarge (H100) do not have it; use one of 1g.10gb, 1g.20gb",
+            "1g.5gb: GPUs of p5.48xlarge (H100) do not support it; use one of 1g.10gb, 1g.20gb",
         ),
         (
             {"requirements": P5, "sharing": Mig(profile="1g.10gb", instances=4)},
-            "GPUs of p5.48xlarge hold 7, and others 4",
+            "a GPU of p5.48xlarge holds 7 instances, other types' GPUs 4",
         ),
     ],
 )
@@ -327,7 +327,7 @@ def test_somebody_has_to_partition_gpus() -> None:
     args = gpu(requirements=P5, sharing=Mig(profile="1g.10gb", instances=7), **PARTITIONING)
     assert problems_of(args) == []
     (problem,) = problems_of(dataclasses.replace(args, node_class=GPU.node_class))
-    assert "start unpartitioned" in problem
+    assert "create no MIG instances" in problem
 
 
 def test_whole_gpus_need_a_smaller_limit() -> None:
@@ -346,11 +346,11 @@ REFUSED: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
 
 @pytest.mark.parametrize(("args", "ours"), REFUSED.values(), ids=list(REFUSED))
 def test_refused(args: KarpenterNodePoolArgs, ours: str) -> None:
-    """And for that reason alone, in one line that says what was got, what is allowed and what to do."""
+    """And for that reason alone, in one line that says what is wrong and what to do."""
     (problem,) = set(problems_of(args))
     assert ours in problem
     assert "\n" not in problem
-    assert problem.count(";") >= 2
+    assert problem.count(";") >= 1
 
 
 @pytest.mark.parametrize("args", VALID.values(), ids=list(VALID))

@@ -147,17 +147,17 @@ FITS: dict[str, tuple[dict[str, str], Any, set[str]]] = {
 }
 
 FITS_NOT: dict[str, tuple[dict[str, str], Any, str]] = {
-    "CPUs": ({**JOB, "cpu": "32"}, GPU, "cpu: 32 asked for, and the largest type, g4dn.8xlarge, has 31850m"),
-    "memory": ({**JOB, "memory": "500Gi"}, GPU, "memory: 512000Mi asked for, and the largest type, g4dn.8xlarge, has"),
-    "disk": ({"ephemeral-storage": "250Gi"}, GPU, "ephemeral-storage: 256000Mi asked for"),
-    "GPUs": ({GPU_RESOURCE: "2"}, gpu(sharing=None), "nvidia.com/gpu: 2 asked for, and the largest type"),
-    "shared GPUs": ({GPU_RESOURCE: "2"}, GPU, "nvidia.com/gpu: 2 asked for, and the largest type, g4dn.2xlarge, has 1"),
-    "GPUs where there are none": ({GPU_RESOURCE: "1"}, CPU, "nvidia.com/gpu: 1 asked for"),
-    "something of one's own": ({"example.com/thing": "1"}, CPU, "example.com/thing: 1 asked for"),
+    "CPUs": ({**JOB, "cpu": "32"}, GPU, "cpu: 32 requested, but the largest type, g4dn.8xlarge, has 31850m"),
+    "memory": ({**JOB, "memory": "500Gi"}, GPU, "memory: 512000Mi requested, but the largest type, g4dn.8xlarge, has"),
+    "disk": ({"ephemeral-storage": "250Gi"}, GPU, "ephemeral-storage: 256000Mi requested"),
+    "GPUs": ({GPU_RESOURCE: "2"}, gpu(sharing=None), "nvidia.com/gpu: 2 requested, but the largest type"),
+    "shared GPUs": ({GPU_RESOURCE: "2"}, GPU, "nvidia.com/gpu: 2 requested, but the largest type, g4dn.2xlarge, has 1"),
+    "GPUs where there are none": ({GPU_RESOURCE: "1"}, CPU, "nvidia.com/gpu: 1 requested"),
+    "something of one's own": ({"example.com/thing": "1"}, CPU, "example.com/thing: 1 requested"),
     "not together": (
         {"cpu": "20", "memory": "100Gi"},
         changed(requirements=[isin("node.kubernetes.io/instance-type", "c5.9xlarge", "r5.4xlarge")]),
-        "cpu 20, memory 102400Mi: some types have each of them, none has all",
+        "cpu 20, memory 102400Mi: no type has room for all of them",
     ),
 }
 

@@ -1,1 +1,1 @@
-"""Models of profiles, with what Kubernetes itself has in a pod."""
+"""Models of profiles, and validation of their objects in Kubernetes syntax."""

@@ -1,4 +1,4 @@
-"""How the jobs of a profile run containers: in a Docker daemon beside the runner, or as pods."""
+"""Settings of job containers: a Docker daemon beside the runner, or pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DockerSidecar(Model):
     """Command of the daemon's container. If omitted, a script that starts the daemon; with `args`, the image's own
     entrypoint."""
     args: tuple[str, ...] | None = None
-    """Arguments of the daemon's container. They replace the daemon's own, also its group and data root."""
+    """Arguments of the daemon's container. They replace all default arguments, including group and data root."""
     startup_probe: Annotated[dict[str, Any], Kubernetes("Probe")] | None = None
     """Startup probe of the daemon's container, in Kubernetes syntax. The runner starts after it has succeeded."""
     volume_mounts: tuple[Annotated[dict[str, Any], Kubernetes("VolumeMount")], ...] = ()
@@ -54,13 +54,13 @@ class KubernetesPodsWithoutVolume(Model):
     """Additional RBAC rules of the runners' service account, in Kubernetes syntax."""
 
 
-def _sidecar_unless_said(value: Any) -> Any:
-    """Return the section with its kind, since files without one are older than the other kinds."""
+def _with_default_kind(value: Any) -> Any:
+    """Return the section with `kind: sidecar` if it has no kind. Stack files older than the other kinds have none."""
     return {"kind": "sidecar"} | value if isinstance(value, dict) else value
 
 
 DockerSettings = Annotated[
     DockerSidecar | KubernetesPods | KubernetesPodsWithoutVolume,
     Field(discriminator="kind"),
-    BeforeValidator(_sidecar_unless_said),
+    BeforeValidator(_with_default_kind),
 ]

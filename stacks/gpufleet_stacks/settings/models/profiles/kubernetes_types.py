@@ -1,7 +1,7 @@
-"""Objects of a pod as Kubernetes writes them, checked against the types of its API.
+"""Validation of objects in Kubernetes syntax against the types of the Kubernetes API.
 
-`kubernetes_types.json` has the types: fields, their types, and which of them are required. It is generated from the
-input types of Pulumi's Kubernetes SDK, which takes three seconds to import.
+`kubernetes_types.json` contains the types with their fields, and which fields are required. It is generated from the
+input types of Pulumi's Kubernetes SDK, because importing the SDK takes three seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpufleet.problem import Path
 from gpufleet_stacks.settings.problems import nearest, quoted
 
 TABLE = pathlib.Path(__file__).with_suffix(".json")
-"""Types by name. A field's type is a word of `_WORDS`, the name of another type, `[TYPE]` for a list, or `{"": TYPE}`
+"""Types by name. A field's type is a key of `_WORDS`, the name of another type, `[TYPE]` for a list, or `{"": TYPE}`
 for a map."""
 
 Type = str | list[Any] | dict[str, Any]
@@ -37,17 +37,17 @@ _WORDS: dict[str, tuple[tuple[type, ...], str]] = {
     "integer-or-string": ((int, str), "a whole number or text"),
     "any": ((object,), "anything"),
 }
-"""Types of single values: what YAML makes of them, and their name in a message."""
+"""Types of single values: their Python types once YAML is parsed, and their name in messages."""
 
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """A mapping that has to be an object of a type of Kubernetes' API. The value stays as it is."""
+    """Annotation of a mapping that must be an object of a Kubernetes API type. The value is not changed."""
 
     type: str
     """Name of the type, such as `PodSecurityContext`."""
     patch: bool = False
-    """Whether the value is a strategic merge patch: nothing is required, `null` removes, `$patch` directs."""
+    """Whether the value is a strategic merge patch: no field is required, and `null` and `$patch` are allowed."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
@@ -58,7 +58,7 @@ class Kubernetes:
         return handler(schema) | {"x-kubernetes-type": self.type}
 
     def check(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return the value. Raises ValidationError with every fault at its place."""
+        """Return the value, or raise ValidationError with every fault and its path."""
         faults: list[InitErrorDetails] = [
             {"type": PydanticCustomError("kubernetes", "{message}", {"message": message}), "loc": path, "input": at}
             for path, message, at in _Check(self.patch).faults(value, self.type, ())
@@ -76,7 +76,7 @@ def _types() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Check:
-    """The faults of a value: place, message, what stands there."""
+    """Search for the faults of a value: path, message and found value of each."""
 
     patch: bool
 
@@ -105,7 +105,7 @@ class _Check:
         key = MERGE_KEYS.get(str(path[-1])) if self.patch and path else None
         for index, item in enumerate(value):
             if item is None:
-                yield (*path, index), "is empty; write what it is, or leave it out", item
+                yield (*path, index), "is empty; write a value, or remove it", item
                 continue
             yield from self.faults(item, wanted, (*path, index))
             if key and isinstance(item, dict) and item.get(key) is None and item.get("$patch") != "replace":
@@ -113,7 +113,7 @@ class _Check:
 
     def _of_object(self, value: Any, wanted: str, path: Path) -> Iterator[Fault]:
         if not isinstance(value, dict):
-            yield path, f"{quoted(value)} is not a mapping of keys to values; Kubernetes' {wanted} is one", value
+            yield path, f"{quoted(value)} is not a mapping; write the fields of Kubernetes' {wanted}", value
             return
         fields, required = (_types()[wanted][part] for part in ("fields", "required"))
         for key, item in value.items():
@@ -127,7 +127,7 @@ class _Check:
 
 
 def _wrong(value: Any, wanted: str, name: str) -> str:
-    """Return what a single value should be, and how to write it."""
+    """Return the message about a single value of another type."""
     shown = quoted(value)
     if wanted == "string" and isinstance(value, int | float):
         written = json.dumps(value)

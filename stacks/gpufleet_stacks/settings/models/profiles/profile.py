@@ -1,4 +1,4 @@
-"""A profile: what many runners have in common."""
+"""Profile: settings that several runners share."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class SecretKey(Model):
     """One key of a Kubernetes Secret in the namespace of the runners' project."""
 
     name: ObjectName
-    """Name of the Secret. It exists in the project's namespace: this stack never creates or changes it."""
+    """Name of the Secret. It must exist in the project's namespace; this stack never creates or changes it."""
     key: SecretKeyName
-    """Key in the Secret that has the value."""
+    """Key of the value in the Secret."""
 
 
 class PodMetadata(Model):
@@ -72,7 +72,7 @@ class Histogram(Metric):
     """A histogram of a listener."""
 
     buckets: tuple[float, ...] = ()
-    """Upper bounds of the buckets, in seconds; if omitted, ARC's."""
+    """Upper bounds of the buckets, in seconds; if omitted, ARC's defaults."""
 
 
 class ListenerMetrics(Model):
@@ -87,7 +87,7 @@ class ListenerMetrics(Model):
 
 
 class Profile(Model):
-    """Settings shared by several runners that do not concern their users."""
+    """Settings that several runners share."""
 
     pool: Name | None = None
     """Node pool of the runners; if omitted, the cluster's only one."""
@@ -99,11 +99,12 @@ class Profile(Model):
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """Pull policy of all images; use `Always` for tags that move."""
     command: tuple[str, ...] | None = None
-    """Command of the runner container. If omitted, the runner itself; with Docker, after a wait for its daemon."""
+    """Command of the runner container. If omitted, it starts the runner; with Docker, as soon as the daemon is
+    ready."""
     args: tuple[str, ...] | None = None
     """Arguments of the runner container's command."""
     docker: DockerSettings = DockerSidecar()
-    """How jobs of runners with `docker: true` run containers; if `kind` is omitted, `sidecar`."""
+    """Method by which jobs run containers, on runners with `docker: true`. If `kind` is omitted, `sidecar`."""
     ephemeral_storage: Size | None = None
     """Disk space of one runner: request and limit."""
     extended_resources: dict[LabelKey, Count] = {}
@@ -119,16 +120,16 @@ class Profile(Model):
     tolerations: tuple[Toleration, ...] = ()
     """Node taints that the runners tolerate."""
     env: dict[Variable, str] = {}
-    """Environment variables of the runner container. None of them is a secret."""
+    """Environment variables of the runner container. Secrets are rejected here; use `envFromSecret`."""
     env_from_secret: dict[Variable, SecretKey] = {}
-    """Environment variables with a secret value, each with the Secret that has it:
-    `{HF_TOKEN: {name: hugging-face, key: token}}`. A runner starts only when the Secret exists."""
+    """Secret environment variables, each with the key of a Kubernetes Secret:
+    `{HF_TOKEN: {name: hugging-face, key: token}}`. A runner starts only if the Secret exists."""
     env_value_from: dict[Variable, Annotated[dict[str, Any], Kubernetes("EnvVarSource")]] = {}
     """Environment variables with another source, in Kubernetes syntax:
     `{POD_IP: {fieldRef: {fieldPath: status.podIP}}}`."""
     env_from: tuple[Annotated[dict[str, Any], Kubernetes("EnvFromSource")], ...] = ()
     """Secrets and ConfigMaps whose keys become environment variables, in Kubernetes syntax:
-    `[{secretRef: {name: mirrors}}]`. They exist in the project's namespace."""
+    `[{secretRef: {name: mirrors}}]`. They must exist in the project's namespace."""
     volumes: dict[Name, VolumeSettings] = {}
     """Volumes of the runners' pods, by name."""
     volume_mounts: tuple[Annotated[dict[str, Any], Kubernetes("VolumeMount")], ...] = ()
@@ -148,7 +149,7 @@ class Profile(Model):
     """Service account of the runners. It must exist in the project's namespace; if omitted, the chart creates one
     without permissions, and for `docker.kind: kubernetes` one that manages pods."""
     automount_service_account_token: Switch | None = None
-    """Whether pods hold a token of their service account; if omitted, as the service account says."""
+    """Whether to mount a token of the service account into the pods; if omitted, the service account decides."""
     affinity: Annotated[dict[str, Any], Kubernetes("Affinity")] | None = None
     """Affinity of the runners' pods, in Kubernetes syntax."""
     topology_spread_constraints: tuple[Annotated[dict[str, Any], Kubernetes("TopologySpreadConstraint")], ...] = ()
@@ -156,7 +157,8 @@ class Profile(Model):
     priority_class_name: ObjectName | None = None
     """PriorityClass of the runners' pods. It must exist."""
     image_pull_secrets: tuple[Annotated[dict[str, Any], Kubernetes("LocalObjectReference")], ...] = ()
-    """Secrets for pulling images, in Kubernetes syntax: `[{name: registry}]`. They exist in the project's namespace."""
+    """Secrets for pulling images, in Kubernetes syntax: `[{name: registry}]`. They must exist in the project's
+    namespace."""
     dns_policy: Literal["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] | None = None
     """DNS policy of the runners' pods; if omitted, `ClusterFirst`."""
     dns_config: Annotated[dict[str, Any], Kubernetes("PodDNSConfig")] | None = None
@@ -164,17 +166,17 @@ class Profile(Model):
     host_aliases: tuple[Annotated[dict[str, Any], Kubernetes("HostAlias")], ...] = ()
     """Additional lines of the pods' /etc/hosts, in Kubernetes syntax."""
     host_users: Switch | None = None
-    """`false` to run the pods in a user namespace of their own; if omitted, that of the node."""
+    """Whether the pods use the node's user namespace; `false` gives each pod its own. If omitted, the node's."""
     termination_grace_period_seconds: Count | None = None
-    """Seconds between the request to end a runner and its kill; if omitted, 30."""
+    """Seconds between SIGTERM and SIGKILL when a runner's pod is deleted; if omitted, 30."""
     listener_template: Annotated[dict[str, Any], Kubernetes("PodTemplateSpec", patch=True)] | None = None
     """Pod template of the scale sets' listeners, in Kubernetes syntax, merged into the controller's. ARC's container is
     `listener`."""
     listener_metrics: ListenerMetrics | None = None
     """Metrics of the scale sets' listeners; if omitted, those that `arc.metrics` selects."""
     pod_template: Annotated[dict[str, Any], Kubernetes("PodTemplateSpec", patch=True)] | None = None
-    """Last resort: a part of a pod template, in Kubernetes syntax, that is merged into the runners' last, as
-    `kubectl patch --type strategic` does. No rule looks at it; `gpufleet check` names what it bypasses."""
+    """Last resort: a strategic merge patch of the runners' pod template, in Kubernetes syntax, applied after all other
+    settings. Rules do not check it; `gpufleet check` reports what it bypasses."""
 
     @property
     def held_runner_version(self) -> str | None:
