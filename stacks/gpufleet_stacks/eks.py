@@ -34,7 +34,7 @@ from gpufleet.nvidia.sharing import GPU
 from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, SystemPlace
-from gpufleet_stacks.settings.args.eks import cluster_args, network_args
+from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
 from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, plugin_sharings, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
@@ -49,6 +49,8 @@ def build(settings: EksSettings) -> Fleet:
     in_account = pulumi.ResourceOptions(providers=[account])
     eks = EksCluster(cluster.name, cluster_args(cluster, network_of(cluster, in_account)), in_account)
     opts = pulumi.ResourceOptions(providers=[account, eks.provider])
+    if cluster.storage_classes:
+        storage_classes(cluster, eks, opts)
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
     pools = {
         name: KarpenterNodePool(name, labelled(node_pool_args(name, cluster, karpenter.reference.needs), cluster), opts)
@@ -86,6 +88,16 @@ def network_of(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> Net
         return EksNetwork(f"{cluster.name}-network", network_args(cluster, network), opts).reference
     vpc = Vpc.get(f"{cluster.name}-network", network.vpc_id, opts=opts)
     return NetworkReference(vpc_id=network.vpc_id, private_subnets=network.private_subnets, cidr=vpc.cidr_block)
+
+
+def storage_classes(cluster: EksClusterSettings, eks: EksCluster, opts: pulumi.ResourceOptions) -> None:
+    """StorageClasses for claims."""
+    # Few stacks have some, and the SDK's module takes 25 ms to import.
+    from gpufleet.aws.ebs.storage_class import EbsStorageClass
+
+    for name, storage_class in cluster.storage_classes.items():
+        args = storage_class_args(name, storage_class, eks.reference.needs)
+        EbsStorageClass(f"storage-class-{name}", args, opts)
 
 
 def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | None) -> KarpenterArgs:

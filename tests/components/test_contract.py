@@ -37,6 +37,8 @@ from gpufleet.arc import (
 from gpufleet.aws import (
     AmiTerm,
     ApiEndpoint,
+    EbsStorageClass,
+    EbsStorageClassArgs,
     EksCluster,
     EksClusterArgs,
     EksNetwork,
@@ -79,6 +81,7 @@ AREAS = (gpufleet, amd, arc, aws, bare_metal, nvidia)
 TOKENS: dict[type[pulumi.ComponentResource], str] = {
     AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
     ArcController: "gpu-runners:index:ArcController",
+    EbsStorageClass: "gpu-runners:index:EbsStorageClass",
     EksCluster: "gpu-runners:index:EksCluster",
     EksNetwork: "gpu-runners:index:EksNetwork",
     Karpenter: "gpu-runners:index:Karpenter",
@@ -137,6 +140,7 @@ GPU_TYPES = Requirement(key="karpenter.k8s.aws/instance-family", operator="In", 
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
     "ArcController": (ArcController, ArcControllerArgs()),
+    "EbsStorageClass": (EbsStorageClass, EbsStorageClassArgs(storage_class="gp3")),
     "EksCluster": (EksCluster, EksClusterArgs(**CLUSTER)),
     "EksCluster with everything": (
         EksCluster,

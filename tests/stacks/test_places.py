@@ -15,7 +15,7 @@ from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.karpenter.node_pool_rules import node_pool_problems
 from gpufleet.bare_metal.kubespray.rules import cluster_problems
 from gpufleet.problem import Path, Problem, dotted
-from gpufleet_stacks.settings.args.eks import cluster_args, network_args
+from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
 from gpufleet_stacks.settings.args.machines import cluster_args as kubespray_args
 from gpufleet_stacks.settings.args.machines import operator_args, toolkit_args
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
@@ -23,7 +23,7 @@ from gpufleet_stacks.settings.load import from_file
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places
+from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places, storage_class_places
 from gpufleet_stacks.settings.rules.machine_places import OPERATOR, kubespray_places, toolkit_places
 from gpufleet_stacks.settings.rules.places import Places, UnplacedProblem
 from tests.components.aws.karpenter.test_node_pool import REFUSED as REFUSED_POOLS
@@ -62,8 +62,7 @@ FILLED: dict[str, Filled] = {
         cluster_args(EKS.cluster, SUBNETS),
         CLUSTER,
         EKS,
-        frozenset({"partition", "network", "system_nodes", "credentials", "secrets_key_arn", "log_types"})
-        | {"log_retention_days", "endpoint"},
+        frozenset({"partition", "network", "system_nodes", "credentials", "secrets_key_arn"}) | {"endpoint"},
     ),
     **{
         f"pool {name}": Filled(
@@ -73,6 +72,12 @@ FILLED: dict[str, Filled] = {
             frozenset({"node_class"}),
         )
         for name in EKS.cluster.node_pools
+    },
+    **{
+        f"storage class {name}": Filled(
+            storage_class_args(name, storage_class), storage_class_places(name), EKS, frozenset({"storage_class"})
+        )
+        for name, storage_class in EKS.cluster.storage_classes.items()
     },
     "kubespray": Filled(
         kubespray_args(MACHINES.cluster, "key"), kubespray_places(MACHINES.cluster), MACHINES, frozenset({"login"})

@@ -1,5 +1,7 @@
 """EKS clusters, their networks, Karpenter and its node pools."""
 
+from .ebs.storage_class import EbsStorageClass as EbsStorageClass
+from .ebs.storage_class_args import EbsStorageClassArgs as EbsStorageClassArgs
 from .eks.access import AccessPolicy as AccessPolicy
 from .eks.access import ClusterAccess as ClusterAccess
 from .eks.cluster import EksCluster as EksCluster

@@ -107,6 +107,24 @@ def team(*policies: dict[str, Any]) -> Change:
     return cluster(access={"ml": {"principal": "arn:aws:iam::111122223333:role/ml", "policies": [*policies]}})
 
 
+CLAIM: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}
+
+
+def claim(docker: dict[str, Any]) -> Change:
+    """Says how jobs of its profile run containers."""
+    return lambda sections: sections["profiles"]["a10g"].update(docker=docker)
+
+
+def storage_class(**fields: Any) -> Change:
+    """Has a StorageClass, and the driver for its volumes."""
+
+    def change(sections: dict[str, Any]) -> None:
+        sections["cluster"]["storageClasses"] = {"gp3": fields}
+        sections["cluster"]["addons"]["aws-ebs-csi-driver"] = "v1.62.0-eksbuild.1"
+
+    return change
+
+
 def prefixes(sections: dict[str, Any]) -> None:
     """Nodes with more addresses."""
     cluster(addonConfiguration={"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "true"}}})(sections)
@@ -209,6 +227,12 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "warning",
         "cluster.access.ml.policies[1]",
     ),
+    "job pods without a class for their claim": (
+        claim({"kind": "kubernetes", "workVolumeClaim": CLAIM}),
+        "claim-without-class",
+        "warning",
+        "profiles.a10g.docker.workVolumeClaim",
+    ),
     "prefixes that give no more pods": (
         prefixes,
         "useless-prefixes",
@@ -297,6 +321,12 @@ QUIET: dict[str, Change] = {
     "runners with more GPUs than there may be, as declared": together(pool(overcommit="allowed"), runner(max=5)),
     "a team that reads all but Secrets": team({"policy": "AmazonEKSViewPolicy"}),
     "a team that reads Secrets of its own": team({"policy": "AmazonEKSEditPolicy", "namespaces": ["web-*"]}),
+    "job pods with a class for their claim": claim(
+        {"kind": "kubernetes", "workVolumeClaim": CLAIM | {"storageClassName": "gp2"}}
+    ),
+    "job pods that get the default class": together(
+        claim({"kind": "kubernetes", "workVolumeClaim": CLAIM}), storage_class(default=True)
+    ),
     "prefixes for more pods": together(prefixes, pool(kubelet={"maxPods": 110})),
     "an API server for a provider's network": cluster(endpoint={"publicAccessFrom": ["10.0.0.0/8"]}),
 }

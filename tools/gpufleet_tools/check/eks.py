@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from typing import Any
 
+from gpufleet.aws.ebs.volume import THROUGHPUT
 from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet.aws.eks.access import READS_NO_SECRETS
 from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
@@ -13,7 +15,6 @@ from gpufleet.aws.karpenter.node_disk import (
     FAST_IMAGE_PULL_CPUS,
     FAST_IMAGE_PULL_MEMORY,
     FAST_IMAGE_PULL_THROUGHPUT,
-    THROUGHPUT,
     ignores_fast_image_pull,
 )
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
@@ -23,6 +24,8 @@ from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool, Sharing
+from gpufleet_stacks.settings.models.profiles.docker import KubernetesPods
+from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import near
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room, system_requests
@@ -328,6 +331,38 @@ def useless_prefixes(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def claims_without_class(settings: EksSettings) -> Iterator[Finding]:
+    """Since Kubernetes 1.30, a new cluster of EKS has no default StorageClass (kubernetes-versions-standard.adoc of
+    awsdocs/amazon-eks-user-guide at 4d52b4d)."""
+    if any(each.default for each in settings.cluster.storage_classes.values()):
+        return
+    for name, profile in settings.profiles.items():
+        for where, claim in _claims(profile):
+            if claim.get("storageClassName") is None:
+                known = " or ".join(settings.cluster.storage_classes) or "a class of cluster.storageClasses"
+                yield Finding(
+                    "claim-without-class",
+                    "warning",
+                    ("profiles", name, *where),
+                    "names no storageClassName, and no StorageClass is the default: its volume is never created, and"
+                    f" runners wait; name {known}, or make one the default",
+                )
+
+
+def _claims(profile: Profile) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Volume claims that the pods of a profile make, with their places."""
+    if isinstance(profile.docker, KubernetesPods):
+        yield ("docker", "workVolumeClaim"), profile.docker.work_volume_claim
+    sources: list[tuple[Path, Mapping[str, Any]]] = [
+        *((("volumes", name, "source"), volume.source) for name, volume in profile.volumes.items()),
+        (("workVolume",), profile.work_volume or {}),
+    ]
+    for where, source in sources:
+        claim = source.get("ephemeral", {}).get("volumeClaimTemplate", {}).get("spec")
+        if claim is not None:
+            yield (*where, "ephemeral", "volumeClaimTemplate", "spec"), claim
+
+
 def unprotected_cluster(settings: EksSettings) -> Iterator[Finding]:
     if not settings.cluster.deletion_protection:
         yield Finding(
@@ -378,6 +413,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "unknown-region": unknown_region,
     "smoke-holds-node": idle_smoke,
     "open-endpoint": open_endpoint,
+    "claim-without-class": claims_without_class,
     "reads-credentials": readers_of_credentials,
     "useless-prefixes": useless_prefixes,
     "unprotected-cluster": unprotected_cluster,

@@ -8,21 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from gpufleet import quantity
+from gpufleet.aws.ebs.volume import IOPS, IOPS_PER_GIB, performance_problems
 from gpufleet.aws.ec2.instance_types import InstanceType
 from gpufleet.aws.karpenter.node_pool_args import AmiTerm, NodeClass
 from gpufleet.problem import Problem
-
-IOPS = (3000, 16000)
-"""Lowest and highest IOPS of a gp3 volume (pkg/apis/v1/ec2nodeclass.go of aws/karpenter-provider-aws at v1.14.1)."""
-
-THROUGHPUT = (125, 1000)
-"""Lowest and highest throughput of a gp3 volume in MiB/s, from the same file."""
-
-IOPS_PER_GIB = 500
-"""Maximum IOPS for each GiB of a gp3 volume (Amazon EBS user guide, "General Purpose SSD volumes")."""
-
-IOPS_PER_MIB = 4
-"""Minimum IOPS for each MiB/s of a gp3 volume's throughput, from the same page: 0.25 MiB/s per provisioned IOPS."""
 
 FAST_IMAGE_PULL_SINCE = "v20250821"
 """First release of EKS's AMIs whose nodeadm has the feature gate `FastImagePull`. Earlier releases silently ignore
@@ -94,18 +83,7 @@ def disk_problems(node_class: NodeClass, family: str) -> Iterator[Problem]:
 
 def _performance(node_class: NodeClass) -> Iterator[Problem]:
     iops, throughput = node_class.root_volume_iops, node_class.root_volume_throughput
-    for argument, number, (least, most), unit in (
-        ("root_volume_iops", iops, IOPS, "IOPS"),
-        ("root_volume_throughput", throughput, THROUGHPUT, "MiB/s"),
-    ):
-        if number is not None and not least <= number <= most:
-            message = f"{number} is not between {least} and {most} {unit}; omit it for {least}"
-            yield Problem((argument,), "volume-performance", message)
-    provisioned = IOPS[0] if iops is None else iops
-    if throughput is not None and throughput * IOPS_PER_MIB > max(provisioned, IOPS[0]):
-        needed = throughput * IOPS_PER_MIB
-        message = f"{throughput} MiB/s requires {needed} IOPS, but the volume has {provisioned}; raise its IOPS"
-        yield Problem(("root_volume_throughput",), "throughput-beyond-iops", message)
+    yield from performance_problems(("root_volume_iops",), iops, ("root_volume_throughput",), throughput)
     try:
         size = quantity.parsed(node_class.root_volume_size) / Decimal(1024) ** 3
     except ValueError:

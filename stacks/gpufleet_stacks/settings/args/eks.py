@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pulumi
+
+from gpufleet.aws.ebs.storage_class_args import EbsStorageClassArgs
 from gpufleet.aws.eks.access import AccessPolicy, ClusterAccess
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT, ApiEndpoint, EksClusterArgs, SystemNodes
 from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
 from gpufleet.chart import laid_over
 from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
-from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings
+from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings, StorageClassSettings
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
 
 NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
@@ -77,6 +80,21 @@ def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str
     own = {"dcgmAgent": {"tolerations": tolerations}} if tolerations else {}
     values = laid_over(own, given.get(NODE_MONITORING_AGENT, {}))
     return {**given, NODE_MONITORING_AGENT: values} if values else given
+
+
+def storage_class_args(
+    name: str, storage_class: StorageClassSettings, needs: Sequence[pulumi.Resource] = ()
+) -> EbsStorageClassArgs:
+    """A StorageClass."""
+    return EbsStorageClassArgs(
+        storage_class=name,
+        default=storage_class.default,
+        iops=storage_class.iops,
+        throughput=storage_class.throughput,
+        key_arn=storage_class.key,
+        reclaim_policy=storage_class.reclaim_policy,
+        needs=needs,
+    )
 
 
 def cluster_access(access: AccessSettings) -> ClusterAccess:

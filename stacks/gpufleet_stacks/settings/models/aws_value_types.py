@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field
+
+from gpufleet.aws.ebs.volume import IOPS, THROUGHPUT
 from gpufleet.aws.eks.cluster_args import ACCOUNT
 from gpufleet.aws.eks.network_args import REGION
 from gpufleet_stacks.settings.models.value_types import Filled, Text
@@ -17,4 +20,6 @@ ResourceId = Annotated[
     str, Text(r"[a-z]+-[0-9a-f]{8,17}", 64, "the ID of an AWS resource, such as vpc-0123456789abcdef0")
 ]
 InstanceType = Annotated[str, Text(r"[a-z0-9-]+\.[a-z0-9-]+", 32, "an instance type such as m6i.large")]
+Iops = Annotated[int, Field(strict=True, ge=IOPS[0], le=IOPS[1])]
+Throughput = Annotated[int, Field(strict=True, ge=THROUGHPUT[0], le=THROUGHPUT[1])]
 Tags = dict[Filled, str]

@@ -6,14 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from gpufleet.aws.ebs.storage_class_args import ReclaimPolicy
 from gpufleet.aws.eks.access import NAMESPACE_PATTERN, AccessPolicyName
 from gpufleet.aws.eks.cluster_args import FEWEST_SYSTEM_NODES, MINOR_VERSION, LogType
 from gpufleet.aws.eks.cluster_rules import LOG_RETENTION_DAYS
 from gpufleet.aws.karpenter.policies import CLUSTER_NAME_LIMIT, Partition, partition_of
-from gpufleet_stacks.settings.models.aws_value_types import Account, Arn, Cidr, InstanceType, Region, Tags
+from gpufleet_stacks.settings.models.aws_value_types import (
+    Account,
+    Arn,
+    Cidr,
+    InstanceType,
+    Iops,
+    Region,
+    Tags,
+    Throughput,
+)
 from gpufleet_stacks.settings.models.eks_network import Network
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool, KarpenterSettings
-from gpufleet_stacks.settings.models.value_types import MOST, Filled, Image, Model, Name, Switch, Text
+from gpufleet_stacks.settings.models.value_types import MOST, Filled, Image, Model, Name, ObjectName, Switch, Text
 
 NamespacePattern = Annotated[str, Text(NAMESPACE_PATTERN, 63, "a namespace, with * as a wildcard: ml or ml-*")]
 Minor = Annotated[str, Text(MINOR_VERSION, 5, "a minor version of Kubernetes, in quotes: '1.35'")]
@@ -86,6 +96,22 @@ class AccessSettings(Model):
     """Kubernetes groups, to which you can bind roles."""
 
 
+class StorageClassSettings(Model):
+    """A StorageClass of encrypted gp3 volumes. A volume is created in the zone of its first pod, and can grow."""
+
+    default: Switch = False
+    """Whether claims without a class get this one. EKS's own class, `gp2`, is no default."""
+    iops: Iops | None = None
+    """IOPS of each volume; if omitted, 3000. Volumes need 1 GiB for every 500 IOPS."""
+    throughput: Throughput | None = None
+    """Throughput of each volume in MiB/s; if omitted, 125."""
+    key: Arn | None = None
+    """ARN of the KMS key of the volumes; if omitted, the account's default key. The key's policy must let the role
+    `<cluster>-ebs-csi-driver` use it."""
+    reclaim_policy: ReclaimPolicy = "Delete"
+    """Whether a volume is deleted with its claim."""
+
+
 class EksClusterSettings(Model):
     """An EKS cluster that this stack creates."""
 
@@ -122,6 +148,8 @@ class EksClusterSettings(Model):
     """Configuration values of add-ons, by name of the add-on, as `aws eks describe-addon-configuration` lists them:
     `{vpc-cni: {enableNetworkPolicy: "true", env: {ENABLE_PREFIX_DELEGATION: "true"}}}`. Node selectors of CoreDNS and
     the EBS CSI controller are already set."""
+    storage_classes: dict[ObjectName, StorageClassSettings] = {}
+    """StorageClasses for volume claims, by name. Requires the add-on `aws-ebs-csi-driver`."""
     deletion_protection: Switch = True
     """Whether to refuse to delete the cluster. Before deleting it, set this to false and run `pulumi up`."""
     tags: Tags = {}

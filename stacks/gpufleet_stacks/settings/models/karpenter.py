@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpufleet.aws.karpenter.node_disk import IOPS, THROUGHPUT
 from gpufleet.aws.karpenter.node_pool_args import (
     BUDGET_DURATION,
     BUDGET_NODES,
@@ -25,7 +24,15 @@ from gpufleet.aws.karpenter.node_pool_args import (
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
 from gpufleet.nvidia.sharing import FEWEST_REPLICAS, MOST_MPS_REPLICAS
-from gpufleet_stacks.settings.models.aws_value_types import Account, InstanceType, ResourceId, Tags, Zone
+from gpufleet_stacks.settings.models.aws_value_types import (
+    Account,
+    InstanceType,
+    Iops,
+    ResourceId,
+    Tags,
+    Throughput,
+    Zone,
+)
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
     MOST,
@@ -232,8 +239,6 @@ class Reservation(Model):
 
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
-Iops = Annotated[int, Field(strict=True, ge=IOPS[0], le=IOPS[1])]
-Throughput = Annotated[int, Field(strict=True, ge=THROUGHPUT[0], le=THROUGHPUT[1])]
 
 
 class KubeletSettings(Model):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from gpufleet.aws.ebs.storage_class_args import storage_class_problems
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
 from gpufleet.aws.ec2.requirements import matching
-from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
+from gpufleet.aws.eks.cluster_args import EBS_CSI_DRIVER, NODE_MONITORING_AGENT
 from gpufleet.aws.eks.cluster_rules import cluster_problems
 from gpufleet.aws.eks.network_args import NetworkReference
 from gpufleet.aws.eks.network_rules import network_problems
@@ -17,14 +18,14 @@ from gpufleet.nvidia.device_plugin import CONFIG_LABEL, GPU_LABEL, MPS_LABEL
 from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
-from gpufleet_stacks.settings.args.eks import cluster_args, network_args
+from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
 from gpufleet_stacks.settings.args.node_pools import node_pool_args, pools_with_gpus, selected_types, zones
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import SmokeWorkload
 from gpufleet_stacks.settings.models.settings import Runner
 from gpufleet_stacks.settings.problems import listed, near
-from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places
+from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places, storage_class_places
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room
 
 REQUIRED = ("name", "region", "account", "kubernetesVersion", "network", "addons")
@@ -111,6 +112,21 @@ def repair_has_the_agent(settings: EksSettings) -> Iterator[Problem]:
             " it to addons with its version"
         )
         yield Problem(("cluster", "karpenter", "nodeRepair"), "repair-without-agent", message)
+
+
+def storage_classes_are_possible(settings: EksSettings) -> Iterator[Problem]:
+    """Their driver is there, volumes have a performance that AWS allows, and one class at most is the default."""
+    classes, where = settings.cluster.storage_classes, ("cluster", "storageClasses")
+    if classes and EBS_CSI_DRIVER not in settings.cluster.addons:
+        message = f"require the add-on {EBS_CSI_DRIVER}, which creates the volumes; add it to addons with its version"
+        yield Problem(where, "storage-class-without-driver", message)
+    for name, storage_class in classes.items():
+        problems = storage_class_problems(storage_class_args(name, storage_class))
+        yield from storage_class_places(name).placed(problems)
+    first, *others = [name for name, each in classes.items() if each.default] or [""]
+    for name in others:
+        message = f"'{first}' is the default already; one class at most is; write false"
+        yield Problem((*where, name, "default"), "two-default-classes", message)
 
 
 def the_plugin_has_a_namespace_of_its_own(settings: EksSettings) -> Iterator[Problem]:
@@ -321,6 +337,7 @@ RULES: tuple[Rule, ...] = (
     the_cluster_is_possible,
     system_nodes_hold_karpenter,
     repair_has_the_agent,
+    storage_classes_are_possible,
     the_plugin_has_a_namespace_of_its_own,
     zones_are_the_networks,
     reservations_are_of_the_pool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpufleet.aws.ebs.storage_class_args import EbsStorageClassArgs
 from gpufleet.aws.ec2.instance_types import CAPACITY_TYPE
 from gpufleet.aws.karpenter.node_pool_args import (
     AmiTerm,
@@ -75,6 +76,14 @@ CLUSTER = Places(
     },
 )
 """Settings of the cluster."""
+
+
+def storage_class_places(name: str) -> Places:
+    """Return the settings of a StorageClass."""
+    section: Path = ("cluster", "storageClasses", name)
+    return Places(
+        attributes(EbsStorageClassArgs, (), section, {"key_arn": "key", "storage_class": None, "needs": None})
+    )
 
 
 def pool_places(name: str, cluster: EksClusterSettings) -> Places:

@@ -1,0 +1,1 @@
+"""EBS volumes: their performance, and StorageClasses for claims."""
