@@ -182,6 +182,7 @@ def scale_set_args(
         init_containers=profile.init_containers,
         pod_spec=pod_fields(profile),
         pod_metadata=profile.pod_metadata.model_dump(exclude_defaults=True),
+        metadata=profile.scale_set_metadata.model_dump(exclude_defaults=True),
         pod_template=profile.pod_template or {},
         listener_template=profile.listener_template,
         listener_metrics=listener_metrics(profile),

@@ -144,6 +144,13 @@ def _import(commands: Commands) -> None:
     imports.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="value passed to `helm --set` beside the files"
     )
+    imports.add_argument(
+        "--substitute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a variable ${NAME} that Flux or Terraform fills in",
+    )
     imports.add_argument("--out", metavar="FILE", type=pathlib.Path, help="write the entries to FILE")
 
 

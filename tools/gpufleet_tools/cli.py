@@ -165,7 +165,7 @@ def _lint_workflows(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 def _import(_root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.imports import proof as runner_import
 
-    return runner_import.run(arguments.file, arguments.namespace, arguments.set, arguments.out)
+    return runner_import.run(arguments.file, arguments.namespace, arguments.set, arguments.out, arguments.substitute)
 
 
 def _schema(_root: pathlib.Path, arguments: argparse.Namespace) -> int:

@@ -175,6 +175,8 @@ class RunnerScaleSetArgs:
     others without an argument of their own."""
     pod_metadata: Mapping[str, Any] = field(default_factory=dict)
     """Labels and annotations of the pod."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Labels and annotations of every object that the chart creates."""
     pod_template: Mapping[str, Any] = field(default_factory=dict)
     """PodTemplateSpec that is merged into the pod last, as `kubectl patch --type strategic` does. It can change
     everything; no rule looks at it."""

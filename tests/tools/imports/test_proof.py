@@ -82,12 +82,11 @@ def test_a_rendered_scale_set(tmp_path: pathlib.Path, document_002: dict[str, An
     path = write(tmp_path, yaml.safe_dump_all([account, runner_set]))
     found = imported(path)
     assert found.runners == imported(f"linux-mi300-gpu-2={GOLDEN}").runners
+    assert found.profiles["pytorch"]["scaleSetMetadata"] == {"labels": {"team": "pytorch"}}
     assert [line for line in found.lines if "passed over" in line] == [
         f"{path}: ServiceAccount x-gha-rs-no-permission: passed over: the chart makes one again"
     ]
-    assert [line for line in found.lines if "loses" in line] == [
-        f'{path}: linux-mi300-gpu-2: loses: labels: {{"team": "pytorch"}} -> nothing'
-    ]
+    assert not found.differs, found.lines
     listed = write(tmp_path, {"apiVersion": "v1", "kind": "List", "items": [account, runner_set]}, "list.yaml")
     assert imported(listed).runners == found.runners
 
@@ -126,7 +125,7 @@ def is_lost(found: runner_import.Import) -> bool:
         ("githubServerTLS", {"runnerMountPath": "/x"}, "githubServerTLS"),
         ("keyVault", {"type": "azure_key_vault"}, "keyVault"),
         ("scaleSetLabels", ["a", "b"], "scaleSetLabels"),
-        ("labels", {"a": "b"}, "labels"),
+        ("labels", {"A B": "b"}, "labels"),
         ("resourceMeta", {"ephemeralRunner": {"labels": {"a": "b"}}}, "resourceMeta"),
         ("listenerTemplate", {"spec": {"containers": []}}, None),
         ("listenerTemplate", {"spec": {"hostNetwork": True}}, "listenerTemplate"),
@@ -171,6 +170,8 @@ def test_nothing_is_dropped_in_silence(
         (f"{RUNNER}.ports", []),
         ("listenerMetrics", {"counters": {"a": {"labels": []}}}),
         ("containerMode", {"type": "kubernetes"}),
+        ("labels", {"a": "b"}),
+        ("annotations", {"secret.reloader.stakater.com/reload": "runner-secret"}),
         ("template.metadata.labels", {"a": "b"}),
         ("template.spec.serviceAccountName", "own"),
         ("template.spec.securityContext.supplementalGroups", [110, 44]),
@@ -219,6 +220,66 @@ def test_what_is_added_is_told_apart(document_002: dict[str, Any], tmp_path: pat
     found = imported("a=" + write(tmp_path, document_002))
     assert [line for line in found.lines if ": adds: template.spec.containers.runner.env." in line]
     assert not found.differs
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "note"),
+    [
+        ("buildkit", {"workers": 7}, "buildkit: has no effect: the chart does not read it"),
+        (
+            f"{DIND}.securityContext.fsGroup",
+            1001,
+            "template.spec.initContainers.dind.securityContext.fsGroup: 1001 has no effect: Kubernetes' SecurityContext"
+            " has no such field",
+        ),
+        (
+            "template.spec.nodeselector",
+            {"a": "b"},
+            'template.spec.nodeselector: {"a": "b"} has no effect: Kubernetes\' PodSpec has no such field',
+        ),
+    ],
+)
+def test_what_has_no_effect_is_told_and_left_out(
+    path: str, value: Any, note: str, document_002: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    plain = imported("a=" + write(tmp_path, document_002))
+    found = imported("a=" + write(tmp_path, at(document_002, path, value)))
+    assert [line for line in found.lines if line not in plain.lines] == [f"{tmp_path / 'values.yaml'}: a: {note}"]
+    assert (found.text(), found.differs) == (plain.text(), False)
+
+
+def test_a_secret_among_the_variables_comes_from_a_kubernetes_secret(
+    document_002: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    document_002["template"]["spec"]["containers"][0]["env"].append({"name": "HF_TOKEN", "value": "hf_" + "a1" * 17})
+    path = write(tmp_path, document_002)
+    found = imported(f"a={path}")
+    (profile,) = found.profiles.values()
+    assert profile["envFromSecret"] == {"HF_TOKEN": {"name": "a-env", "key": "HF_TOKEN"}}
+    assert (
+        f"{path}: a: HF_TOKEN: is a secret in plain text; revoke it, and put another into key HF_TOKEN of Secret a-env"
+        " in namespace pytorch before the runners start"
+    ) in found.lines
+    assert not found.differs, found.lines
+    assert "a1a1" not in found.text() + "".join(found.lines)
+
+
+def test_variables_that_others_fill_in(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    document_002["template"]["spec"]["containers"][0]["image"] = "${ image }"
+    path = write(tmp_path, at(document_002, f"{RUNNER}.args", ["echo ${HOME}"]))
+    found = imported(f"a={path}")
+    assert f"{path}: a: ${{image}} is filled in elsewhere; give its value: --substitute image=VALUE" in found.lines
+    assert found.differs
+    filled = runner_import.read_all([f"a={path}"], None, {}, {"image": "example/runner:1"})
+    (profile,) = filled.profiles.values()
+    assert (profile["image"], profile["args"]) == ("example/runner:1", ["echo ${HOME}"])
+    assert not filled.differs, filled.lines
+
+
+@pytest.mark.parametrize("given", ["image", "=x", "a b=x"])
+def test_a_substitute_has_a_name_and_a_value(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner_import.run([f"a={GOLDEN}"], None, [], None, [given]) == 2
+    assert capsys.readouterr().err.startswith(f'gpufleet: --substitute "{given}": write NAME=VALUE')
 
 
 def test_what_cannot_be_expressed_hides_nothing(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
@@ -332,7 +393,7 @@ def test_credentials_are_never_shown(
         assert word not in shown
     assert f"pulumi config set --secret gpu-runners:{key}" in ended.err
     for name in ("HF_TOKEN", "WHERE"):
-        assert f"env.{name}" in ended.err
+        assert f"{name}: is a secret in plain text" in ended.err
     assert code == 1
     entries = yaml.safe_load(ended.out)["config"]
     assert entries["gpu-runners:projects"]["models"]["credentials"]["secretName"] == "runner-gha-rs-github-secret"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpufleet_stacks.settings.secrets import SECRET
 from gpufleet_tools.imports.arc_values import GithubSecret, ScaleSet
 from gpufleet_tools.imports.chart_template import HOOKS, rendered
-from gpufleet_tools.imports.pods import Entry, mapping, named, profile_of, quantities
+from gpufleet_tools.imports.pods import Entry, mapping, mappings, named, profile_of, quantities
 from gpufleet_tools.imports.value_differences import UNLIMITED
+from gpufleet_tools.imports.without_effect import without
 
 RUNNER_CONTAINER = {
     "name": "runner",
@@ -49,7 +51,10 @@ _COUNTS = ("minRunners", "maxRunners")
 def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecret | None = None) -> ImportedRunner:
     """A scale set as entries of a stack file. `label` and `namespace` are what Helm was told, where the values do not
     say; `secret` is the manifest of the secret that they name, where it was given too."""
-    given = _complete(scale_set, label)
+    effective, notes = without(scale_set.values, rendered=scale_set.rendered)
+    given = _complete(replace(scale_set, values=effective), label)
+    secret_name = f"{label}-env"
+    plain = _plain_secrets(given, secret_name)
     mode = mapping(given.get("containerMode")).get("type")
     values = rendered(given)
     # What the chart adds for its hooks it adds again; a Docker daemon is a part of the pod here.
@@ -70,7 +75,12 @@ def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecr
     entry |= {"max": UNLIMITED if maximum is None else maximum}
     entry |= {"docker": True} if docker else {}
     assumed = [*_assumed(requests, maximum), *([] if scale_set.values.get("githubConfigSecret") else [_NO_SECRET])]
-    notes = [f"{key}: it has none; {what} is assumed" for key, what in assumed]
+    notes += [f"{key}: it has none; {what} is assumed" for key, what in assumed]
+    notes += [
+        f"{name}: is a secret in plain text; revoke it, and put another into key {name} of Secret {secret_name} in"
+        f" namespace {namespace} before the runners start"
+        for name in plain
+    ]
     notes += [
         f"{key}: {values[key]!r} is text, which the chart drops without a word"
         for key in _COUNTS
@@ -118,6 +128,19 @@ def _complete(scale_set: ScaleSet, label: str) -> dict[str, Any]:
         del values["runnerScaleSetName"]
     values.pop("namespaceOverride", None)
     return values
+
+
+def _plain_secrets(values: Mapping[str, Any], secret_name: str) -> list[str]:
+    """Have variables of the runner whose text is a secret come from a Kubernetes Secret. Return their names."""
+    spec = mapping(mapping(values.get("template")).get("spec"))
+    found = []
+    for variable in mappings(named(spec.get("containers"), "runner").get("env")):
+        if variable.get("value") == SECRET and isinstance(variable, dict):
+            name = str(variable.get("name"))
+            del variable["value"]
+            variable["valueFrom"] = {"secretKeyRef": {"name": secret_name, "key": name}}
+            found.append(name)
+    return found
 
 
 def _project(

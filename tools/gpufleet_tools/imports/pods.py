@@ -49,7 +49,7 @@ def profile_of(values: Mapping[str, Any], given: Mapping[str, Any], mode: Any, g
     profile |= {"securityContext": runner["securityContext"]} if runner.get("securityContext") else {}
     others = [each for each in mappings(spec.get("initContainers")) if each.get("name") not in OWN_CONTAINERS]
     profile |= {"initContainers": others} if others else {}
-    return profile | _of_listener(values)
+    return profile | _of_objects(values) | _of_listener(values)
 
 
 def _of_images(runner: Mapping[str, Any]) -> Entry:
@@ -158,6 +158,12 @@ def _of_pod(spec: Mapping[str, Any], template: Mapping[str, Any]) -> Entry:
     metadata = mapping(template.get("metadata"))
     kept = {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
     return profile | ({"podMetadata": kept} if kept else {})
+
+
+def _of_objects(values: Mapping[str, Any]) -> Entry:
+    """Labels and annotations of the chart's objects."""
+    kept = {part: values[part] for part in ("labels", "annotations") if values.get(part)}
+    return {"scaleSetMetadata": kept} if kept else {}
 
 
 def _of_environment(runner: Mapping[str, Any], docker: bool) -> Entry:

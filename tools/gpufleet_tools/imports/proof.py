@@ -32,6 +32,7 @@ from gpufleet_tools.imports.chart_template import rendered
 from gpufleet_tools.imports.entries import ImportedRunner, imported
 from gpufleet_tools.imports.leftover import patched_fields, template_patch
 from gpufleet_tools.imports.pods import Entry
+from gpufleet_tools.imports.substitution import filled_in, variables
 from gpufleet_tools.imports.value_differences import ABSENT, Difference, differences
 
 
@@ -62,8 +63,14 @@ class Import:
         return text
 
 
-def read_all(files: Sequence[str], namespace: str | None, more: Mapping[str, str]) -> Import:
-    """Imports files, each `PATH` or `LABEL=PATH`. `more` are values of the chart that are not in the files.
+def read_all(
+    files: Sequence[str],
+    namespace: str | None,
+    more: Mapping[str, str],
+    substitutes: Mapping[str, str] | None = None,
+) -> Import:
+    """Imports files, each `PATH` or `LABEL=PATH`. `more` are values of the chart that are not in the files;
+    `substitutes` are values of variables that Flux or Terraform fill in.
 
     Raises UnreadableValues.
     """
@@ -75,7 +82,7 @@ def read_all(files: Sequence[str], namespace: str | None, more: Mapping[str, str
     used: list[GithubSecret] = []
     for label, path, one in parts:
         if isinstance(one, ScaleSet):
-            complete = replace(one, values={**one.values, **more})
+            complete = filled_in(replace(one, values={**one.values, **more}), substitutes or {})
             secret = _named(complete, secrets, namespace)
             add(found, complete, label, namespace, secret)
             used += [secret] if secret else []
@@ -127,6 +134,10 @@ def add(
         there = f"credentials are in {file}; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
         found.lines.append(f"{where}: {there}{SET_SECRET}{project}-{runner.secret}")
     lines = [_named_as(line, names) for line in proof]
+    found.lines += [
+        f"{where}: ${{{name}}} is filled in elsewhere; give its value: --substitute {name}=VALUE"
+        for name in sorted({name for line in lines if line.startswith(TOLD[2]) for name in variables(line)})
+    ]
     if secret:
         lines += [f"loses: Secret {secret.name}: {key} -> nothing" for key in secret.further]
     if scale_set.label and scale_set.label != label:
@@ -358,11 +369,27 @@ def _pair(given: str) -> tuple[str, str]:
     return key, value
 
 
-def run(files: Sequence[str], namespace: str | None, given: Sequence[str], out: pathlib.Path | None) -> int:
+def _substitute(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name.isidentifier():
+        raise UnreadableValues(
+            f"--substitute {quoted(given)}: write NAME=VALUE, with the NAME that stands in ${{NAME}}"
+        )
+    return name, value
+
+
+def run(
+    files: Sequence[str],
+    namespace: str | None,
+    given: Sequence[str],
+    out: pathlib.Path | None,
+    substitutes: Sequence[str] = (),
+) -> int:
     """Prints the entries, and the proof on standard error. 0: nothing would change; 1: something would; 2: a file
     cannot be read."""
     try:
-        found = read_all(files, namespace, dict(_pair(pair) for pair in given))
+        pairs, variables_ = dict(map(_pair, given)), dict(map(_substitute, substitutes))
+        found = read_all(files, namespace, pairs, variables_)
     except UnreadableValues as error:
         print(f"gpufleet: {error}", file=sys.stderr)
         return 2

@@ -61,6 +61,8 @@ _POD: Mapping[str, Effect] = {
     "profiles.<profile>.podSecurityContext": users("security context of the pods"),
     "profiles.<profile>.podMetadata.labels": operators("labels of the pods"),
     "profiles.<profile>.podMetadata.annotations": operators("annotations of the pods"),
+    "profiles.<profile>.scaleSetMetadata.labels": operators("labels of the scale set's objects"),
+    "profiles.<profile>.scaleSetMetadata.annotations": operators("annotations of the scale set's objects"),
     "profiles.<profile>.serviceAccountName": users("service account of the runners"),
     "profiles.<profile>.automountServiceAccountToken": users("token of the service account in pods"),
     "profiles.<profile>.affinity": users("affinity"),

@@ -68,6 +68,25 @@ class Kubernetes:
         return value
 
 
+def unknown_fields(value: Any, wanted: Type, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the fields of an object that its type does not have: path, and name of the type that lacks the field."""
+    if isinstance(wanted, list):
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from unknown_fields(item, wanted[0], (*path, index))
+    elif not isinstance(value, dict) or (isinstance(wanted, str) and wanted in _WORDS):
+        return
+    elif isinstance(wanted, dict):
+        for key, item in value.items():
+            yield from unknown_fields(item, wanted[""], (*path, key))
+    else:
+        fields = _types()[wanted]["fields"]
+        for key, item in value.items():
+            if key in fields:
+                yield from unknown_fields(item, fields[key], (*path, key))
+            else:
+                yield (*path, key), wanted
+
+
 @functools.cache
 def _types() -> dict[str, dict[str, Any]]:
     types: dict[str, dict[str, Any]] = json.loads(TABLE.read_text())

@@ -61,6 +61,15 @@ class PodMetadata(Model):
     """Annotations of the pods."""
 
 
+class ScaleSetMetadata(Model):
+    """Labels and annotations of the objects of a scale set."""
+
+    labels: Labels = {}
+    """Labels of the objects."""
+    annotations: dict[LabelKey, str] = {}
+    """Annotations of the objects."""
+
+
 class Metric(Model):
     """A counter or gauge of a listener."""
 
@@ -145,6 +154,9 @@ class Profile(Model):
     """Security context of the runners' pods, in Kubernetes syntax: `{fsGroup: 1001}`."""
     pod_metadata: PodMetadata = PodMetadata()
     """Labels and annotations of the runners' pods."""
+    scale_set_metadata: ScaleSetMetadata = ScaleSetMetadata()
+    """Labels and annotations of every object that ARC's chart creates for a label: the scale set, service accounts and
+    roles."""
     service_account_name: ObjectName | None = None
     """Service account of the runners. It must exist in the project's namespace; if omitted, the chart creates one
     without permissions, and for `docker.kind: kubernetes` one that manages pods."""
