@@ -29,7 +29,7 @@ TEMPLATES = {"template": "PodTemplateSpec", "listenerTemplate": "PodTemplateSpec
 def without(values: Mapping[str, Any], *, rendered: bool) -> tuple[dict[str, Any], list[str]]:
     """Return the values without those that have no effect, and a line for each of these. Of a rendered scale set, every
     field is ARC's own."""
-    kept = copy.deepcopy({key: value for key, value in values.items() if rendered or key in READ})
+    kept: Any = copy.deepcopy({key: value for key, value in values.items() if rendered or key in READ})
     notes = [f"{key}: has no effect: the chart does not read it" for key in values if key not in kept]
     for key, wanted in TEMPLATES.items():
         for path, lacking in list(unknown_fields(kept.get(key), wanted, (key,))):
@@ -42,8 +42,9 @@ def without(values: Mapping[str, Any], *, rendered: bool) -> tuple[dict[str, Any
 
 def _named(values: Mapping[str, Any], path: Path) -> Path:
     """The path with items of lists by their names."""
-    named, place = [], values
+    named: list[str | int] = []
+    place: Any = values
     for part in path[:-1]:
-        place = place[part]  # type: ignore[index]
+        place = place[part]
         named.append(place.get("name", part) if isinstance(part, int) and isinstance(place, Mapping) else part)
     return (*named, path[-1])
