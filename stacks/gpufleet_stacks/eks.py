@@ -91,8 +91,8 @@ def network_of(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> Net
 
 
 def storage_classes(cluster: EksClusterSettings, eks: EksCluster, opts: pulumi.ResourceOptions) -> None:
-    """StorageClasses for claims."""
-    # Few stacks have some, and the SDK's module takes 25 ms to import.
+    """Create the StorageClasses for volume claims."""
+    # Imported on demand: few stacks have StorageClasses, and the SDK's module takes 25 ms to import.
     from gpufleet.aws.ebs.storage_class import EbsStorageClass
 
     for name, storage_class in cluster.storage_classes.items():

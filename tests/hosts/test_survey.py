@@ -97,7 +97,7 @@ def test_what_counts_as_a_gpu(hosts: Hosts, host: Host, pci_class: str, counts: 
 
 def test_sudo_that_asks_is_said(hosts: Hosts, host: Host) -> None:
     report = asked(host, hosts.guest)
-    assert report.failures == ("sudo: asks for a password; give the user NOPASSWD in /etc/sudoers.d",)
+    assert report.failures == ("sudo: requires a password; set NOPASSWD for the user in /etc/sudoers.d",)
 
 
 def test_a_host_with_another_key_is_not_talked_to(hosts: Hosts, host: Host) -> None:
@@ -260,7 +260,7 @@ def test_the_key_is_in_no_command_line_and_no_file_stays(
 
 
 def test_what_cannot_be_right_is_refused_before_anybody_is_asked() -> None:
-    with pytest.raises(ValueError, match="login: give either private_key or agent_socket"):
+    with pytest.raises(ValueError, match="login: requires either private_key or agent_socket"):
         survey([], SshLogin(user="ci"))
 
 
@@ -279,7 +279,7 @@ def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host:
     header, first, second, *rest = captured.get().splitlines()
     assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "to", "be", "done"]
     assert first.startswith("node-1  ")
-    assert "sudo: asks for a password" in first
+    assert "sudo: requires a password" in first
     assert second.startswith("down  ")
     assert "ssh: " in second
     assert rest == []

@@ -21,8 +21,8 @@ class ExistingSecret:
     name: str
     """Name of the secret."""
     revision: str | None = None
-    """Any text that the owners change together with the secret's contents: listeners read credentials only when they
-    start, and a new revision restarts them."""
+    """Any text that changes together with the secret's contents. A change restarts the listeners, which read
+    credentials only when they start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +149,15 @@ def _encoded(value: pulumi.Input[str]) -> pulumi.Output[str]:
 def credentials_revision(secret: str, data: Mapping[str, pulumi.Input[str]]) -> pulumi.Output[str]:
     """Return a digest of a secret's data that is safe to show, in the clear even if the data is secret.
 
-    `secret` is the Secret's namespace and name; two Secrets with the same data have different digests. The digest
-    confirms a guess of the data, but there is none to make: a private key of an App has at least 112 bits of security,
-    and the tokens of GitHub have 30 random letters and digits, 178 bits (GitHub's blog of 2021-04-05, "Behind GitHub's
-    new authentication token formats").
+    `secret` is the Secret's namespace and name; two Secrets with the same data have different digests. A digest could
+    confirm a guess of the data, but guessing is infeasible: an App's private key has at least 112 bits of security, and
+    GitHub's tokens have 30 random letters and digits, 178 bits (GitHub's blog of 2021-04-05, "Behind GitHub's new
+    authentication token formats").
     """
 
     def digest(values: Mapping[str, str]) -> str:
         content = json.dumps(dict(values), sort_keys=True).encode()
         return hmac.new(content, secret.encode(), hashlib.sha256).hexdigest()[:16]
 
-    # Without unsecret, Pulumi would hide it, and with it the line of a preview that says why listeners restart.
+    # Otherwise Pulumi would hide the digest, and previews would not show why listeners restart.
     return pulumi.Output.unsecret(pulumi.Output.all(**data).apply(digest))

@@ -1,4 +1,4 @@
-"""The pod of one runner: its containers, its volumes, and the ways in which its jobs run containers."""
+"""Pod of one runner: its containers, its volumes, and support for job containers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpufleet.arc.scale_set_args import (
 from gpufleet.arc.strategic_merge import merged
 
 Fields = dict[str, Any]
-"""A part of a pod, as its YAML has it."""
+"""Part of a pod in Kubernetes syntax."""
 
 RUNNER_COMMAND = ("/home/runner/run.sh",)
 """Command of the runner in GitHub's image."""
 
 OWN_VOLUMES = ("work", "dind-sock", "dind-externals", "docker-data", "podinfo")
-"""Names of volumes that the pod has of its own."""
+"""Names of volumes that the component adds to the pod."""
 
 OWN_CONTAINERS = ("runner", "init-dind-externals", "dind")
-"""Names of containers that the pod has of its own."""
+"""Names of containers that the component adds to the pod."""
 
 OWN_MOUNTS = ("/home/runner/_work", "/home/runner/externals", "/var/run", "/etc/podinfo")
 """Mount paths of those volumes in the runner container."""
@@ -67,7 +67,7 @@ def pod_spec(args: RunnerScaleSetArgs) -> Fields:
 
 
 def _own_volumes(args: RunnerScaleSetArgs) -> dict[str, Mapping[str, Any]]:
-    """Return the sources of the pod's own volumes. In Kubernetes mode the chart adds the work folder."""
+    """Return the sources of the component's own volumes. In Kubernetes mode, the chart adds the work folder."""
     if isinstance(args.docker, KubernetesMode):
         return {}
     names = ["work"]
@@ -94,7 +94,7 @@ _PODINFO = {"name": "podinfo", "mountPath": "/etc/podinfo"}
 
 
 def _externals_container(args: RunnerScaleSetArgs) -> Fields:
-    """Return the container that copies the runner's tools to where the jobs' containers can mount them."""
+    """Return the init container that copies the runner's tools to a volume that job containers can mount."""
     return {
         "name": "init-dind-externals",
         "image": args.image,
@@ -126,8 +126,8 @@ def _docker_container(args: RunnerScaleSetArgs, docker: Docker) -> Fields:
 
 
 def _start(docker: Docker) -> Fields:
-    """Return command and arguments of the daemon's container. Its own script waits for the daemon, and so outlives it
-    for the runner's last step."""
+    """Return command and arguments of the daemon's container. The default script keeps the container running after the
+    daemon has ended, for the runner's last step."""
     if docker.command is not None or docker.args is not None:
         own = {"command": docker.command, "args": docker.args}
         return {key: list(words) for key, words in own.items() if words is not None}
@@ -174,7 +174,7 @@ def _command(args: RunnerScaleSetArgs) -> list[str]:
 
 
 def _variables(args: RunnerScaleSetArgs) -> list[Fields]:
-    """Return the container's environment; a variable of the arguments replaces one of the pod's own."""
+    """Return the container's environment. Variables of the arguments replace the component's own."""
     own = [_field("POD_NAME", "metadata.name"), _field("NODE_NAME", "spec.nodeName")]
     if isinstance(args.docker, Docker):
         own.insert(0, {"name": "DOCKER_HOST", "value": "unix:///var/run/docker.sock"})
@@ -196,7 +196,7 @@ def _own_mounts(args: RunnerScaleSetArgs) -> list[Fields]:
         mounts += [_SOCKET, _EXTERNALS]
         mounts += [_PODINFO] if _lists_devices(args) else []
         mounts += _data_mount(args.docker)
-    # Another mount at the same place replaces it.
+    # Mounts of the arguments at the same path replace the component's own.
     taken = {mount.get("mountPath") for mount in args.volume_mounts}
     return [mount for mount in mounts if mount["mountPath"] not in taken]
 
@@ -227,7 +227,7 @@ def _field(name: str, path: str) -> Fields:
 
 
 def _mounts(volumes: Sequence[Volume]) -> list[Fields]:
-    """Return the mounts of those volumes that the runner container mounts."""
+    """Return the mounts of volumes with a mount path in the runner container."""
     mounts = []
     for volume in volumes:
         if volume.mount_path is not None:
@@ -238,7 +238,7 @@ def _mounts(volumes: Sequence[Volume]) -> list[Fields]:
 
 
 def _resources(resources: RunnerResources) -> Fields:
-    """Return requests and limits. Extended resources have both, and equal; Kubernetes knows no others of them."""
+    """Return requests and limits. Kubernetes requires both to be equal for extended resources."""
     both: Fields = {}
     if resources.ephemeral_storage is not None:
         both["ephemeral-storage"] = resources.ephemeral_storage

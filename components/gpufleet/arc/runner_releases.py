@@ -1,16 +1,16 @@
 """Releases of GitHub's runner: their images, and the first day without jobs for each version.
 
-GitHub requires each new release within 30 days of its publication, and registers nothing below a minimum
-(changelog of 2026-06-12, enforced since 2026-09-29; GitHub Enterprise Server is not affected). ARC switches the
-runner's own update off, so only a newer image helps.
+GitHub requires each new release within 30 days of its publication, and rejects registrations below a minimum version
+(changelog of 2026-06-12, enforced since 2026-09-29; GitHub Enterprise Server is not affected). ARC disables the
+runner's own update, so only a newer image helps.
 
-The table `runner_releases.json` is written by `gpufleet pins --refresh`. Its fields:
+`gpufleet pins --refresh` writes the table `runner_releases.json`. Its fields:
 
 - `lookedUp`: last day on which a source showed the first release as the newest one.
-- `noJobsFrom`: the day that GitHub itself published for a version: `runtime_deprecates_at`, which administrators get
-  from `GET /repos/{owner}/{repo}/actions/runners/deprecations/{version}`. It can be six weeks later than the rule says.
-  Versions without it follow the rule.
-- `digest`: of the image's index in the registry. A release without one has no image yet, or nobody has looked it up.
+- `noJobsFrom`: first day without jobs that GitHub itself published for a version: `runtime_deprecates_at`, which
+  administrators get from `GET /repos/{owner}/{repo}/actions/runners/deprecations/{version}`. It can be six weeks later
+  than the 30-day rule, which applies to versions without this field.
+- `digest`: digest of the image's index in the registry; missing if there is no image yet, or if it is unknown.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RunnerReleases:
     def version_of(self, image: str) -> str | None:
         """Return the runner version of an image reference, by a known digest or by the tag of GitHub's image; None if
         it has neither."""
-        # The digest comes first: it is what a node pulls, whatever the tag beside it says.
+        # The digest takes precedence: nodes pull it, regardless of the tag.
         digest = image.partition("@")[2]
         known_digest = next((each.version for each in self.releases if digest and each.digest == digest), None)
         official = _OFFICIAL.fullmatch(image)

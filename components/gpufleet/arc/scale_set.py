@@ -1,4 +1,4 @@
-"""A `runs-on` label: a GitHub Actions runner scale set and the pods of its jobs."""
+"""GitHub Actions runner scale set of one `runs-on` label."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpufleet.chart import Chart
 from gpufleet.problem import Problem, refuse
 
 CREDENTIALS_REVISION = "gpufleet.dev/credentials-revision"
-"""Annotation of a listener's pod that changes with the project's credentials."""
+"""Annotation of listener pods that changes with the project's credentials."""
 
 
 class RunnerScaleSet(pulumi.ComponentResource):
@@ -68,8 +68,8 @@ def _is_count(number: object) -> bool:
 
 
 def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
-    """Return the complete values of the chart `gha-runner-scale-set`. Nothing on which a job's life depends is left to
-    the chart's lookups or defaults."""
+    """Return the complete values of the chart `gha-runner-scale-set`. Values that could end a job are never left to the
+    chart's lookups or defaults."""
     values: dict[str, Any] = {
         "githubConfigUrl": args.project.config_url,
         "githubConfigSecret": args.project.credentials_secret,
@@ -92,12 +92,12 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
 
 
 def listener_template(args: RunnerScaleSetArgs) -> dict[str, Any]:
-    """Return the listener's pod template: that of the controller, the scale set's own merged into it, and the revision
-    of the credentials as an annotation.
+    """Return the listener's pod template: the controller's, merged with the scale set's own, and the revision of the
+    credentials as an annotation.
 
     The controller does not watch secrets, and a listener reads its credentials only when it starts. A changed
-    annotation replaces the listener, and no runner: `RunnerSetSpecHash` of 0.14.2 leaves the listener's template out
-    (apis/actions.github.com/v1alpha1/autoscalingrunnerset_types.go).
+    annotation replaces the listener but no runners: `RunnerSetSpecHash` of 0.14.2 does not include the listener's
+    template (apis/actions.github.com/v1alpha1/autoscalingrunnerset_types.go).
     """
     template: dict[str, Any] = {}
     if args.project.credentials_revision is not None:
@@ -105,13 +105,13 @@ def listener_template(args: RunnerScaleSetArgs) -> dict[str, Any]:
     for part in (args.controller.listener_template, args.listener_template):
         template = merged(template, part or {})
     if template:
-        # The CRD requires a container; with the name `listener` it is ARC's own.
+        # The CRD requires a container; ARC's own is named `listener`.
         template["spec"] = {"containers": [{"name": "listener"}]} | template.get("spec", {})
     return template
 
 
 def _container_mode(mode: KubernetesMode) -> dict[str, Any]:
-    """Return the chart's `containerMode` of job containers that are pods."""
+    """Return the chart value `containerMode` for job containers that run as pods."""
     found: dict[str, Any] = {"type": "kubernetes-novolume"}
     if mode.work_volume_claim is not None:
         found = {"type": "kubernetes", "kubernetesModeWorkVolumeClaim": dict(mode.work_volume_claim)}

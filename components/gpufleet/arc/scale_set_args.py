@@ -1,4 +1,4 @@
-"""Arguments of a runner scale set: what its runners are, how their jobs run containers, and what their pods have."""
+"""Arguments of a runner scale set: its runners, their job containers, and their pods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Docker:
     """Command of the daemon's container; None for a script that starts the daemon, or with `args` for the image's own
     entrypoint."""
     args: Sequence[str] | None = None
-    """Arguments of the command. They replace the daemon's own, also the group and the data root."""
+    """Arguments of the command. They replace all default arguments, including group and data root."""
     startup_probe: Mapping[str, Any] | None = None
     """Startup probe of the daemon's container, in Kubernetes syntax. The runner starts after it has succeeded."""
     volume_mounts: Sequence[Mapping[str, Any]] = ()
@@ -55,14 +55,14 @@ class Docker:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesMode:
-    """Job containers as pods of their own, started by the runner through the API server; no Docker daemon.
+    """Job containers as separate pods, which the runner starts through the API server; no Docker daemon.
 
-    The chart grants the runners' service account what that needs, in the namespace of the runners: it creates pods and
-    reads secrets (templates/kube_mode_role.yaml of the scale-set chart). A service account of your own replaces it.
+    The chart allows the runners' service account to create pods and read secrets in the runners' namespace
+    (templates/kube_mode_role.yaml of the scale-set chart). Your own service account replaces it.
     """
 
     work_volume_claim: Mapping[str, Any] | None
-    """PersistentVolumeClaimSpec of the work folder, which the runner and its job share; None for ARC's mode
+    """PersistentVolumeClaimSpec of the work folder that runner and job share; None for ARC's mode
     `kubernetes-novolume`, which copies the folder instead."""
     additional_role_rules: Sequence[Mapping[str, Any]] = ()
     """Additional RBAC rules of the runners' service account."""
@@ -89,9 +89,9 @@ class SecretKey:
     """One key of a Kubernetes Secret in the project's namespace."""
 
     name: str
-    """Name of the Secret, which has to exist before a runner starts."""
+    """Name of the Secret, which must exist before a runner starts."""
     key: str
-    """Key in the Secret that has the value."""
+    """Key of the value in the Secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +137,11 @@ class RunnerScaleSetArgs:
     image_pull_policy: str = "IfNotPresent"
     """Pull policy of both images; use `Always` for tags that move."""
     command: Sequence[str] | None = None
-    """Command of the runner container. None for the runner itself, with Docker after a wait for its daemon."""
+    """Command of the runner container. None starts the runner; with Docker, as soon as the daemon is ready."""
     args: Sequence[str] | None = None
     """Arguments of the command."""
     docker: Docker | KubernetesMode | None = None
-    """How jobs run containers; None for runners without containers."""
+    """Method by which jobs run containers; None for jobs without containers."""
     render_group: int | None = None
     """ID of the group that owns `/dev/dri/renderD*` on the nodes; the runner becomes a member."""
     runtime_class: str | None = None
@@ -154,9 +154,9 @@ class RunnerScaleSetArgs:
     env: Mapping[str, str] = field(default_factory=dict)
     """Additional environment variables of the runner container, in plain text."""
     env_from_secret: Mapping[str, SecretKey] = field(default_factory=dict)
-    """Additional environment variables of the runner container whose value is in a Kubernetes Secret."""
+    """Additional environment variables of the runner container with values in Kubernetes Secrets."""
     env_value_from: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Additional environment variables of the runner container with another source: an EnvVarSource each."""
+    """Additional environment variables of the runner container with other sources, each an EnvVarSource."""
     env_from: Sequence[Mapping[str, Any]] = ()
     """Secrets and ConfigMaps whose keys become environment variables of the runner container, in Kubernetes syntax."""
     security_context: Mapping[str, Any] = field(default_factory=dict)
@@ -178,8 +178,8 @@ class RunnerScaleSetArgs:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Labels and annotations of every object that the chart creates."""
     pod_template: Mapping[str, Any] = field(default_factory=dict)
-    """PodTemplateSpec that is merged into the pod last, as `kubectl patch --type strategic` does. It can change
-    everything; no rule looks at it."""
+    """Strategic merge patch of the PodTemplateSpec, applied after everything else. It can change everything; rules do
+    not check it."""
     listener_template: Mapping[str, Any] | None = None
     """PodTemplateSpec of the scale set's listener, merged into the controller's."""
     listener_metrics: Mapping[str, Any] | None = None
@@ -188,6 +188,5 @@ class RunnerScaleSetArgs:
     """Resources that must outlive the scale set, besides project and controller. Example: the node pool of its pods,
     whose removal would otherwise wait for them."""
     do_not_disrupt: bool = False
-    """Whether to keep Karpenter from disrupting a node with a runner, whether for consolidation or drift; a job cannot
-    be moved, it is lost. Expiry and drift still remove the node after the pool's `termination_grace_period`. No effect
-    on nodes without Karpenter."""
+    """Whether to prevent Karpenter from disrupting nodes with runners, because their jobs would be lost. Expiry and
+    drift still remove a node after the pool's `termination_grace_period`. No effect on nodes without Karpenter."""

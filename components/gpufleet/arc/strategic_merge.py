@@ -1,4 +1,4 @@
-"""Strategic merge patches of pods: what `kubectl patch --type strategic` makes of a pod and a part of one."""
+"""Strategic merge patches of pods, with the result of `kubectl patch --type strategic`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists of a pod that are merged, each with the key that tells its items apart (patchMergeKey in core/v1/types.go of
-k8s.io/api at 0.36.4). Every other list is replaced."""
+"""Lists of a pod that are merged, each with the key of its items (patchMergeKey in core/v1/types.go of k8s.io/api at
+0.36.4). All other lists are replaced."""
 
 REPLACED_ITEMS = frozenset({"resourceClaims", "volumes"})
-"""Lists whose items are replaced whole (patchStrategy `merge,retainKeys`): a volume has one source."""
+"""Lists whose items are replaced as a whole (patchStrategy `merge,retainKeys`): a volume has one source."""
 
 
 def merged(original: Any, patch: Any, key: str = "") -> Any:
     """Return a value of a pod with a patch merged into it. `key` is the name of the field.
 
-    `null` removes a field, `$patch: delete` an item of a list, and `$patch: replace` keeps nothing of the original.
+    `null` removes a field, `$patch: delete` an item of a list, and `$patch: replace` the whole original.
     """
     if isinstance(patch, Mapping):
         directive = patch.get("$patch")

@@ -1,4 +1,5 @@
-"""Machines reached over SSH: clusters by kubespray, NVIDIA's container toolkit, preflight. Never imports AWS's SDK."""
+"""Machines reached over SSH: kubespray clusters, the NVIDIA container toolkit, and preflight checks. Never imports
+AWS's SDK."""
 
 from .container_toolkit import Advisory as Advisory
 from .container_toolkit import NvidiaContainerToolkit as NvidiaContainerToolkit

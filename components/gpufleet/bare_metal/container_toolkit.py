@@ -79,9 +79,9 @@ ADVISORIES: tuple[Advisory, ...] = (
     Advisory(identifier="CVE-2026-24260", fixed=(1, 19, 1), bulletin=5850, severity="high"),
 )
 """Sources: gpu-operator/security.rst and gpu-operator/release-notes.rst (25.3.2) of NVIDIA/cloud-native-docs.
-CVE-2026-24260 is in neither. Its bulletin is that of June 2026; its fixed version comes from third parties that read
+CVE-2026-24260 is in neither: its bulletin is that of June 2026; its fixed version comes from third parties that read
 NVIDIA's machine-readable advisories (CSAF); its rating is NVD's (8.5). The bulletins themselves have not been read.
-1.17.9 hardens 1.17.8 further, without a number."""
+1.17.9 hardens 1.17.8 further, without a CVE number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class NvidiaContainerToolkit(pulumi.ComponentResource):
                 stdin=script + checked_comment(args.checked),
                 # A default sshd rejects these variables, with a warning for each.
                 add_previous_output_in_env=False,
-                # Nothing here causes a replacement; where one is forced, `remove` must not come last.
+                # No input causes a replacement. If one is forced, `remove` must run before `install`.
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs], delete_before_replace=True),
             )
         self.ready = self
@@ -171,29 +171,29 @@ def checked_comment(checked: str) -> str:
 def toolkit_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
     """Yield every problem of the arguments."""
     if not args.hosts:
-        yield Problem(("hosts",), "no-hosts", "none; name at least one")
+        yield Problem(("hosts",), "no-hosts", "is empty; at least one host is required")
     yield from ssh_problems(args.hosts, args.login)
     yield from version_problems(args)
     if args.nvkind and args.cdi:
-        message = "nvkind does not use CDI, and fails if it is enabled (NVIDIA/nvkind#20); leave it out"
+        message = "nvkind does not use CDI, and fails if it is enabled (NVIDIA/nvkind#20); remove it"
         yield Problem(("cdi",), "cdi-with-nvkind", message)
     if args.nvkind and args.engine != "docker":
         message = f"nvkind runs its nodes in Docker, not {args.engine}; use docker"
         yield Problem(("engine",), "engine-of-nvkind", message)
     if args.cdi and args.engine is None:
-        message = "requires an engine that accepts CDI devices; name one, or leave cdi out"
+        message = "requires an engine; set engine, or remove cdi"
         yield Problem(("cdi",), "cdi-without-engine", message)
     yield from _source_problems(args)
     if "\n" in args.checked:
-        yield Problem(("checked",), "checked", "must be one line")
+        yield Problem(("checked",), "checked", "has several lines; write one line")
 
 
 def _source_problems(args: NvidiaContainerToolkitArgs) -> Iterator[Problem]:
     for argument, url in (("repository", args.repository), ("key_url", args.key_url)):
         if not re.fullmatch(URL, url):
-            yield Problem((argument,), "url", f"{url!r} is not a URL that begins with https:// or http://")
+            yield Problem((argument,), "url", f"{url!r} is not a URL; it must begin with https:// or http://")
     if args.key_sha256 and not re.fullmatch(SHA256, args.key_sha256):
-        message = "must be 64 lower-case hexadecimal digits; sha256sum prints them"
+        message = "is not a SHA-256; write the 64 lower-case hexadecimal digits that sha256sum prints"
         yield Problem(("key_sha256",), "key-sum", message)
     if args.key_url.startswith("http://") and not args.key_sha256:
         message = "is required unless key_url is https://, because others on the network could replace the key"

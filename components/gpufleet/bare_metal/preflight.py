@@ -1,4 +1,4 @@
-"""Preflight checks of hosts: facts, and reasons against a cluster or a runner, before anything is installed."""
+"""Preflight checks of hosts: facts and unmet requirements, before anything is installed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class HostNeeds:
     kubernetes: bool = True
     """Whether a kubelet will run on the host."""
     container_manager: str | None = None
-    """Container manager that kubespray installs on it; None where kubespray does not make the cluster."""
+    """Container manager that kubespray installs on the host; None without kubespray."""
     memory_mib: int = 1024
     """Minimum memory in MiB. kubespray itself rejects workers below 1024 and control plane nodes below 1500
     (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
@@ -109,7 +109,7 @@ def parse_facts(text: str) -> HostFacts:
     """
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     if "complete" not in facts:
-        raise ValueError("facts are missing: the connection broke off, or the login shell is no shell")
+        raise ValueError("facts are missing: the connection was interrupted, or the login shell is not a shell")
     try:
         return HostFacts(
             clock=float(facts["clock"]),
@@ -137,7 +137,7 @@ def parse_facts(text: str) -> HostFacts:
     except KeyError as error:
         raise ValueError(f"the fact {error.args[0]} is missing") from None
     except ValueError as error:
-        raise ValueError(f"a fact is no number: {error}") from None
+        raise ValueError(f"a fact is not a number: {error}") from None
 
 
 Rule = Callable[[HostFacts, HostNeeds], Iterator[str]]
@@ -152,14 +152,14 @@ def preflight_failures(facts: HostFacts, needs: HostNeeds, *, skew_seconds: floa
     if skew_seconds is not None and abs(skew_seconds) > CLOCK_SKEW_SECONDS:
         found.append(
             f"clock: is {abs(skew_seconds):.1f} s {'ahead' if skew_seconds > 0 else 'behind'}; certificates and etcd"
-            " want the same time everywhere. Start a time service: timedatectl set-ntp true"
+            " require the same time on all hosts; start a time service: timedatectl set-ntp true"
         )
     return found
 
 
 def _root(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
     if not facts.root:
-        yield "sudo: asks for a password; give the user NOPASSWD in /etc/sudoers.d"
+        yield "sudo: requires a password; set NOPASSWD for the user in /etc/sudoers.d"
 
 
 def _operating_system(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
@@ -174,62 +174,63 @@ def _kubelet(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
         return
     if facts.cgroup != "cgroup2fs":
         yield (
-            "cgroup: is not version 2, and the kubelet of 1.35 refuses any other; start the kernel with"
+            "cgroup: is not version 2, which the kubelet requires from 1.35 on; boot with"
             " systemd.unified_cgroup_hierarchy=1"
         )
     if facts.swap_kib:
         yield (
-            f"swap: {facts.swap_kib // MIB} MiB is on, and the kubelet does not start; swapoff -a, and take it out of"
-            " /etc/fstab"
+            f"swap: {facts.swap_kib // MIB} MiB is enabled, so the kubelet would not start; run swapoff -a, and remove"
+            " it from /etc/fstab"
         )
 
 
 def _docker(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
-    """roles/container-engine/validate-container-engine/tasks/main.yml:103-127 and
-    roles/container-engine/docker/tasks/reset.yml at v2.31.0."""
+    """Yield a failure if kubespray would uninstall Docker
+    (roles/container-engine/validate-container-engine/tasks/main.yml:103-127 and
+    roles/container-engine/docker/tasks/reset.yml at v2.31.0)."""
     if facts.docker and needs.container_manager not in (None, "docker"):
         yield (
-            f"docker: {facts.docker} is there; where it runs, kubespray drains the node, kills all of Docker's"
-            f" containers and uninstalls Docker, as container_manager is {needs.container_manager}; remove Docker"
-            " yourself, or take docker as container_manager"
+            f"docker: {facts.docker} is installed; if it runs, kubespray drains the node, kills all of Docker's"
+            f" containers and uninstalls Docker, because container_manager is {needs.container_manager}; remove Docker"
+            " yourself, or use container_manager docker"
         )
 
 
 def _room(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
     if facts.memory_kib < needs.memory_mib * MIB:
-        yield f"memory: {facts.memory_kib // MIB} MiB; at least {needs.memory_mib} MiB is needed. Use another machine"
+        yield f"memory: {facts.memory_kib // MIB} MiB; at least {needs.memory_mib} MiB is required; use another machine"
     if facts.disk_free_kib < needs.disk_gib * GIB:
         yield (
-            f"disk: {facts.disk_free_kib // GIB} GiB is left at /var/lib; at least {needs.disk_gib} GiB is needed."
-            " Make room, or mount a larger disk there"
+            f"disk: {facts.disk_free_kib // GIB} GiB is free at /var/lib; at least {needs.disk_gib} GiB is required;"
+            " free disk space, or mount a larger disk there"
         )
 
 
 def _network(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
     if needs.address and needs.address not in facts.addresses:
         yield (
-            f"address: {needs.address} is none of its own ({', '.join(facts.addresses)}); a node has to be named by an"
-            " address that is on one of its interfaces"
+            f"address: the host does not have {needs.address}, only {', '.join(facts.addresses)}; use an address of one"
+            " of its interfaces"
         )
     if not facts.nameserver:
-        yield "nameserver: none in /etc/resolv.conf, so no image is ever pulled; name one"
+        yield "nameserver: none in /etc/resolv.conf, so images cannot be pulled; add one"
 
 
 def _gpus(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
     if needs.gpu is None:
         return
-    there, module, vendor = {
+    present, module, vendor = {
         "amd": (facts.gpus_amd, facts.module_amdgpu, "AMD"),
         "nvidia": (facts.gpus_nvidia, facts.module_nvidia, "NVIDIA"),
     }[needs.gpu]
-    if there == 0 or (needs.gpus is not None and there != needs.gpus):
-        wanted = "at least one" if needs.gpus is None else needs.gpus
-        yield f"gpus: {there} of {vendor} on the PCI bus, {wanted} is wanted; seat them, or correct the number"
-    if there and not module:
+    if present == 0 or (needs.gpus is not None and present != needs.gpus):
+        expected = "at least one" if needs.gpus is None else needs.gpus
+        yield f"gpus: {present} {vendor} GPUs on the PCI bus, expected {expected}; reseat them, or correct the number"
+    if present and not module:
         driver = "amdgpu" if needs.gpu == "amd" else "nvidia"
-        yield f"driver: the module {driver} is not loaded; install the driver, or: modprobe {driver}"
-    if needs.gpu == "amd" and there and module and facts.render_gid is None:
-        yield "render: no /dev/dri/renderD*, though the driver is loaded; look for amdgpu in: dmesg"
+        yield f"driver: the module {driver} is not loaded; install the driver, or run: modprobe {driver}"
+    if needs.gpu == "amd" and present and module and facts.render_gid is None:
+        yield "render: no /dev/dri/renderD*, although the driver is loaded; search for amdgpu in the output of dmesg"
 
 
 RULES: tuple[Rule, ...] = (_root, _operating_system, _kubelet, _docker, _room, _network, _gpus)

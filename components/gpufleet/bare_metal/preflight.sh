@@ -1,15 +1,15 @@
-# Facts of a host that a cluster or a runner is going to be on, one `name=value` a line. Changes nothing.
+# Prints facts of a host, one `name=value` per line, before a cluster or a runner is installed on it. Changes nothing.
 #
-# It needs no rights but sudo's answer, and nothing that is not on every Debian, Ubuntu and Red Hat: no lspci, no Python.
+# It needs no privileges, and only tools that every Debian, Ubuntu and Red Hat has: no lspci, no Python.
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 fact() { printf '%s=%s\n' "$1" "$2"; }
 
-# A value of /etc/os-release, which is written as a shell would read it.
+# Value of /etc/os-release, which has shell syntax.
 release() { (. /etc/os-release 2>/dev/null && eval "printf %s \"\${$1:-}\""); }
 
-# GPUs of a PCI vendor: display controllers (class 03) and processing accelerators (12, which an MI300 is). A GPU's
-# sound and USB functions are of other classes, and so are switches between GPUs.
+# Number of GPUs of a PCI vendor: display controllers (class 03) and processing accelerators (12, such as MI300). A GPU's
+# sound and USB functions, and switches between GPUs, have other classes.
 gpus() {
   count=0
   for device in /sys/bus/pci/devices/*; do
@@ -23,7 +23,7 @@ gpus() {
 
 loaded() { if [ -d "/sys/module/$1" ]; then echo yes; else echo no; fi; }
 
-# The first version among words: engines print their names, their homes and their commits beside it.
+# First version among words; engines also print names, URLs and commits.
 version() { tr ' ' '\n' | sed -n 's/^v\{0,1\}\([0-9][0-9]*\.[0-9][0-9.]*\).*/\1/p' | head -n 1; }
 
 rendering() {

@@ -80,9 +80,9 @@ def ssh_problems(hosts: Sequence[SshHost], login: SshLogin) -> Iterator[Problem]
     for where, host in places:
         yield from under(where, host_problems(host))
         if host.name in names:
-            yield Problem((*where, "name"), "host-name-twice", f"two have the name {host.name}; each has its own")
+            yield Problem((*where, "name"), "host-name-twice", f"{host.name!r} is the name of two hosts; rename one")
         if host.address in addresses:
-            message = f"two have the address {host.address}; each host is named once"
+            message = f"{host.address!r} is the address of two hosts; correct one"
             yield Problem((*where, "address"), "host-address-twice", message)
         names.add(host.name)
         addresses.add(host.address)
@@ -90,31 +90,33 @@ def ssh_problems(hosts: Sequence[SshHost], login: SshLogin) -> Iterator[Problem]
 
 def _login_problems(login: SshLogin) -> Iterator[Problem]:
     if (login.private_key is None) == (login.agent_socket is None):
-        yield Problem((), "login-ways", "give either private_key or agent_socket")
+        yield Problem((), "login-ways", "requires either private_key or agent_socket; set exactly one of them")
     if login.agent_socket is not None and not re.fullmatch(SOCKET, login.agent_socket):
-        message = f"{login.agent_socket!r} is not an absolute path without blanks"
+        message = f"{login.agent_socket!r} is not a socket; write an absolute path without blanks"
         yield Problem(("agent_socket",), "agent-socket", message)
     if not re.fullmatch(USER_NAME, login.user):
-        yield Problem(("user",), "login-user", f"{login.user!r} is not a user's name")
+        yield Problem(("user",), "login-user", f"{login.user!r} is not a user name; correct it")
     for argument, number in (("dial_seconds", login.dial_seconds), ("dial_attempts", login.dial_attempts)):
         if number < 1:
-            yield Problem((argument,), "dial", f"{number}; at least 1 is needed, or a host that is down would hang it")
+            message = f"{number} is too small; use at least 1, or unreachable hosts block forever"
+            yield Problem((argument,), "dial", message)
 
 
 def host_problems(host: SshHost) -> Iterator[Problem]:
     """Yield every problem of one host."""
     if not HOST_NAME.fullmatch(host.name):
-        message = f"{host.name!r}; lower-case letters, digits and '-' are allowed, at most 63; rename it"
+        message = f"{host.name!r} is not a host name; use at most 63 lower-case letters, digits and '-'"
         yield Problem(("name",), "host-name", message)
     if not _is_address(host.address):
-        yield Problem(("address",), "host-address", f"{host.address!r} is neither an IP address nor a DNS name")
+        message = f"{host.address!r} is neither an IP address nor a DNS name; correct it"
+        yield Problem(("address",), "host-address", message)
     lowest, highest = PORTS
     if not lowest <= host.port <= highest:
-        yield Problem(("port",), "port", f"{host.port} is not between {lowest} and {highest}")
+        yield Problem(("port",), "port", f"{host.port} is not a port; use {lowest} to {highest}")
     if host.user is not None and not re.fullmatch(USER_NAME, host.user):
-        yield Problem(("user",), "host-user", f"{host.user!r} is no user's name; correct it")
+        yield Problem(("user",), "host-user", f"{host.user!r} is not a user name; correct it")
     if not host.host_keys:
-        message = "none; read one on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"
+        message = "is empty; read a key on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"
         yield Problem(("host_keys",), "host-keys-missing", message)
     for index, key in enumerate(host.host_keys):
         yield from under(("host_keys", index), _key_problems(key))
@@ -123,15 +125,16 @@ def host_problems(host: SshHost) -> Iterator[Problem]:
 def _key_problems(key: str) -> Iterator[Problem]:
     kind, _, rest = key.strip().partition(" ")
     if "PRIVATE KEY" in key:
-        message = "is a private key; give the public one, the line of the file that ends in .pub"
+        message = "is a private key; use the public key, the line in the file that ends in .pub"
         yield Problem((), "host-key-private", message)
     elif kind == "ssh-rsa":
-        message = "is an RSA key, which pulumi-command cannot check; give the host's ssh-ed25519 key"
+        message = "is an RSA key, which pulumi-command cannot verify; use the host's ssh-ed25519 key"
         yield Problem((), "host-key-rsa", message)
     elif kind not in HOST_KEY_TYPES:
-        yield Problem((), "host-key-type", f"does not start with one of {', '.join(HOST_KEY_TYPES)}")
+        message = f"is not a supported host key; it must begin with one of {', '.join(HOST_KEY_TYPES)}"
+        yield Problem((), "host-key-type", message)
     elif not _is_whole(key, kind, rest):
-        yield Problem((), "host-key-broken", f"is not a whole {kind} key on one line")
+        yield Problem((), "host-key-broken", f"is not a complete {kind} key; copy the whole line")
 
 
 def _is_whole(key: str, kind: str, rest: str) -> bool:

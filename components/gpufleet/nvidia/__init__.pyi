@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin, GPU operator, and sharing of GPUs."""
+"""NVIDIA device plugin, GPU operator and GPU sharing."""
 
 from .device_plugin import NvidiaDevicePlugin as NvidiaDevicePlugin
 from .device_plugin import NvidiaDevicePluginArgs as NvidiaDevicePluginArgs

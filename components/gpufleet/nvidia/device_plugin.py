@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pulumi
-from pulumi_kubernetes.core.v1 import Namespace
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
-from gpufleet.chart import Chart
+from gpufleet.nvidia.release import chart_release, gpu_tolerations, namespace_problems, privileged_namespace
 from gpufleet.nvidia.sharing import (
     Mig,
     MigStrategy,
@@ -27,22 +26,16 @@ NVIDIA_DEVICE_PLUGIN_REPOSITORY = "https://nvidia.github.io/k8s-device-plugin"
 NVIDIA_DEVICE_PLUGIN_VERSION = "0.20.0"
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
-"""Label of a node with the name of the plugin's configuration there (`DefaultConfigLabel` in cmd/config-manager/main.go
-of NVIDIA/k8s-device-plugin at v0.20.0)."""
+"""Node label with the name of the plugin's configuration on that node (`DefaultConfigLabel` in
+cmd/config-manager/main.go of NVIDIA/k8s-device-plugin at v0.20.0)."""
 
 MPS_LABEL = "nvidia.com/mps.capable"
 """Label by which the chart selects nodes for the MPS control daemon (templates/daemonset-mps-control-daemon.yml). GPU
-feature discovery would set it, where it is installed."""
+feature discovery, if installed, sets it too."""
 
 GPU_LABEL = "nvidia.com/gpu.present"
 """Label by which NVIDIA's charts select GPU nodes; set by feature discovery or by the node pool."""
 
-GPU_TOLERATION: Mapping[str, str] = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-"""Toleration of the usual taint of GPU nodes, with any value or none."""
-
-PRIVILEGED_NAMESPACE: Mapping[str, str] = {"pod-security.kubernetes.io/enforce": "privileged"}
-"""Namespace label that allows pods with host folders. Clusters with the default `baseline` or `restricted` reject them
-otherwise (gpu-operator/getting-started.rst of NVIDIA/cloud-native-docs)."""
 
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 
@@ -125,42 +118,24 @@ class NvidiaDevicePlugin(pulumi.ComponentResource):
         args = args or NvidiaDevicePluginArgs()
         refuse(name, plugin_problems(args))
         super().__init__("gpu-runners:index:NvidiaDevicePlugin", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        needs: list[pulumi.Resource] = [
-            Namespace(
-                f"{name}-namespace",
-                metadata={"name": args.namespace, "labels": dict(PRIVILEGED_NAMESPACE)},
-                opts=child,
-            )
-        ]
+        needs: list[pulumi.Resource] = [privileged_namespace(name, args, self)]
         if args.runtime_class:
+            child = pulumi.ResourceOptions(parent=self)
             needs.append(
                 RuntimeClass(f"{name}-runtime-class", metadata={"name": "nvidia"}, handler="nvidia", opts=child)
             )
-        chart = Chart(
-            name="nvidia-device-plugin",
-            registry=NVIDIA_DEVICE_PLUGIN_REPOSITORY,
-            version=args.version,
-            mirror=args.chart_mirror,
-        )
-        self.ready = chart.release(
+        self.ready = chart_release(
             name,
-            release=args.release,
-            namespace=args.namespace,
+            args,
+            self,
+            chart="nvidia-device-plugin",
+            registry=NVIDIA_DEVICE_PLUGIN_REPOSITORY,
+            needs=needs,
             values=plugin_values(args),
             timeout=300,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=needs),
         )
         self.resource = resource_name(args.sharing)
         self.register_outputs({"version": args.version, "resource": self.resource})
-
-
-def namespace_problems(namespace: str) -> list[Problem]:
-    """Return the problems of a namespace that a chart is to own; empty if there are none."""
-    if namespace == "default" or namespace.startswith("kube-"):
-        message = f"{namespace!r} exists already, and would be removed with the component; name another"
-        return [Problem(("namespace",), "namespace-of-kubernetes", message)]
-    return []
 
 
 def plugin_problems(args: NvidiaDevicePluginArgs) -> Iterator[Problem]:
@@ -171,31 +146,31 @@ def plugin_problems(args: NvidiaDevicePluginArgs) -> Iterator[Problem]:
         for problem in sharing_problems(sharing):
             yield dataclasses.replace(problem, path=("configs", name, *problem.path[1:]))
     if "default" in args.configs:
-        message = "is the configuration of nodes without the label; set sharing instead"
+        message = "is reserved for nodes without the label; set the argument sharing instead"
         yield Problem(("configs", "default"), "default-config", message)
     yield from mig_problems(("mig_strategy",), args.mig_strategy)
     if not args.device_list_strategy:
-        message = "empty; a container would not be told its GPUs"
+        message = "is empty, so no container would receive its GPUs; name at least one strategy"
         yield Problem(("device_list_strategy",), "no-device-list-strategy", message)
     if not args.node_selector:
-        message = f"empty; the plugin fails on nodes without GPUs; give {GPU_LABEL} or another"
+        message = f"is empty, but the plugin fails on nodes without GPUs; select nodes by {GPU_LABEL} or another label"
         yield Problem(("node_selector",), "no-node-selector", message)
     for key in OWN_VALUES:
         if key in args.values:
-            yield Problem(("values", key), "value-of-an-argument", "is made from the arguments; set those")
+            yield Problem(("values", key), "value-of-an-argument", "follows from the arguments; set those instead")
 
 
 def plugin_values(args: NvidiaDevicePluginArgs) -> dict[str, Any]:
     """Return the chart values of the plugin.
 
-    MIG strategy and device list strategy are set twice. If there is a configuration file, the chart does not read it:
-    unless both are also values, it gives the plugin SYS_ADMIN (`requiresCapSysAdmin` in templates/_helpers.tpl at
-    0.20.0). `config.name` is not set, because the file belongs to the release.
+    MIG strategy and device list strategy are set twice, because the chart does not read the configuration file: unless
+    both are also values, it gives the plugin SYS_ADMIN (`requiresCapSysAdmin` in templates/_helpers.tpl at 0.20.0).
+    `config.name` is not set, because the release owns the file.
     """
     sharings = {"default": args.sharing, **args.configs}
     flags = plugin_flags(args)
     values: dict[str, Any] = {
-        # The chart takes `default` for nodes without the label (`fallbackStrategies` in values.yaml).
+        # The chart uses `default` on nodes without the label (`fallbackStrategies` in values.yaml).
         "config": {"map": {name: device_plugin_config(flags, sharing) for name, sharing in sharings.items()}},
         # A value would override the files (`NewConfig` in api/config/v1/config.go). Without one, the chart gives the
         # plugin SYS_ADMIN, which MIG needs.
@@ -245,11 +220,6 @@ def discovery_values(args: NvidiaDevicePluginArgs) -> dict[str, Any]:
         return {"enabled": False}
     control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}
     return {"enabled": True, "worker": {"tolerations": [control_plane, *gpu_tolerations(args.tolerations)]}}
-
-
-def gpu_tolerations(further: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tolerations of pods that run on every GPU node. Lists in values replace the chart's lists."""
-    return [dict(GPU_TOLERATION), *(dict(toleration) for toleration in further)]
 
 
 def nodes_with(labels: Mapping[str, str]) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pulumi
-from pulumi_kubernetes.core.v1 import Namespace
 
-from gpufleet.chart import Chart
-from gpufleet.nvidia.device_plugin import PRIVILEGED_NAMESPACE, gpu_tolerations, namespace_problems
+from gpufleet.nvidia.release import chart_release, gpu_tolerations, namespace_problems, privileged_namespace
 from gpufleet.nvidia.sharing import (
     Mig,
     Mps,
@@ -46,38 +44,38 @@ PINNED: tuple[PinnedValue, ...] = (
         path="toolkit.enabled",
         default=True,
         wanted=False,
-        reason="installs the operator's own toolkit and makes it the nodes' runtime, whatever the host pins",
+        reason="installs the operator's own toolkit and makes it the nodes' runtime, despite the host's pinned version",
     ),
     PinnedValue(
         path="cdi.enabled",
         default=True,
         wanted=False,
         # transformDevicePluginCtrForCDI in controllers/object_controls.go at v26.7.0.
-        reason="tells the device plugin cdi-annotations,cdi-cri: GPUs no longer come by the host's legacy runtime",
+        reason="makes the device plugin use cdi-annotations and cdi-cri instead of the host's legacy runtime",
     ),
     PinnedValue(
         path="cdi.nriPluginEnabled",
         default=False,
         wanted=False,
-        reason="is refused by the chart without its toolkit and without CDI",
+        reason="is rejected by the chart without its toolkit and without CDI",
     ),
     PinnedValue(
         path="driver.enabled",
         default=True,
         wanted=False,
-        reason="puts the driver under /run/nvidia/driver, where a host's toolkit does not look, beside the host's own",
+        reason="installs a second driver in /run/nvidia/driver, where the host's toolkit does not find it",
     ),
     PinnedValue(
         path="operator.runtimeClass",
         default="nvidia",
         wanted="nvidia",
-        reason="is the handler's name too, and nvidia-ctk on the host configures the handler nvidia",
+        reason="also names the runtime's handler, but nvidia-ctk on the host configures the handler nvidia",
     ),
     PinnedValue(
         path="gpuCluster.deployCR",
         default=False,
         wanted=False,
-        reason="hands GPUs out by Dynamic Resource Allocation, which knows CDI only",
+        reason="allocates GPUs by Dynamic Resource Allocation, which requires CDI",
     ),
 )
 """Values required by a host toolkit. With `driver.enabled` and `toolkit.enabled` false, NVIDIA requires the host's
@@ -137,26 +135,17 @@ class NvidiaGpuOperator(pulumi.ComponentResource):
     def __init__(self, name: str, args: NvidiaGpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         refuse(name, operator_problems(args))
         super().__init__("gpu-runners:index:NvidiaGpuOperator", name, None, opts)
-        namespace = Namespace(
-            f"{name}-namespace",
-            metadata={"name": args.namespace, "labels": dict(PRIVILEGED_NAMESPACE)},
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        chart = Chart(
-            name="gpu-operator",
-            registry=NVIDIA_GPU_OPERATOR_REPOSITORY,
-            version=args.version,
-            mirror=args.chart_mirror,
-        )
-        self.ready = chart.release(
+        self.ready = chart_release(
             name,
-            release=args.release,
-            namespace=args.namespace,
+            args,
+            self,
+            chart="gpu-operator",
+            registry=NVIDIA_GPU_OPERATOR_REPOSITORY,
+            needs=[privileged_namespace(name, args, self)],
             values=operator_values(args),
             # The hook that upgrades CRDs requires it (operator.upgradeCRD in the chart's values.yaml).
             disable_openapi_validation=True,
             timeout=600,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
         )
         self.resource = resource_name(args.sharing)
         self.host_requirements = host_requirements(args)
@@ -183,11 +172,11 @@ def operator_problems(args: NvidiaGpuOperatorArgs) -> Iterator[Problem]:
     yield from namespace_problems(args.namespace)
     yield from sharing_problems(args.sharing)
     if isinstance(args.sharing, Mps | Mig):
-        message = f"{args.sharing!r} is not supported here; only time slicing is allowed; use NvidiaDevicePlugin"
+        message = "must be TimeSlicing; for MPS and MIG, use NvidiaDevicePlugin"
         yield Problem(("sharing",), "no-time-slicing", message)
     yield from mig_problems(("values", "mig", "strategy"), str(value_at(values, "mig.strategy", "single")))
     if args.sharing and "devicePlugin" in args.values:
-        message = "replaces the configuration that sharing is in; give one of the two"
+        message = "would replace the configuration with the argument sharing; set only one of the two"
         yield Problem(("values", "devicePlugin"), "sharing-replaced", message)
     if args.host_toolkit_pinned:
         yield from _pin_problems(args, values)
@@ -198,15 +187,15 @@ def _pin_problems(args: NvidiaGpuOperatorArgs, values: Mapping[str, Any]) -> Ite
     for pinned in PINNED:
         found = value_at(values, pinned.path, pinned.default)
         if found != pinned.wanted:
-            message = f"{found!r} {pinned.reason}; a pinned toolkit needs {pinned.wanted!r}"
+            message = f"{found!r} {pinned.reason}; a pinned toolkit requires {pinned.wanted!r}"
             yield Problem(("values", *pinned.path.split(".")), "pin-undone", message)
     if args.host_default_runtime != "nvidia":
-        message = f"{args.host_default_runtime!r} gives pods no GPU; a pinned toolkit needs 'nvidia'"
+        message = f"{args.host_default_runtime!r} gives pods no GPU; a pinned toolkit requires 'nvidia'"
         yield Problem(("host_default_runtime",), "pin-without-runtime", message)
     environment = value_at(values, "devicePlugin.env", [])
-    given = {entry.get("name"): entry.get("value") for entry in environment if isinstance(entry, Mapping)}
-    if "cdi" in str(given.get("DEVICE_LIST_STRATEGY", "")):
-        message = "DEVICE_LIST_STRATEGY asks for CDI; a pinned toolkit needs 'envvar'"
+    variables = {entry.get("name"): entry.get("value") for entry in environment if isinstance(entry, Mapping)}
+    if "cdi" in str(variables.get("DEVICE_LIST_STRATEGY", "")):
+        message = "DEVICE_LIST_STRATEGY selects CDI; a pinned toolkit requires 'envvar'"
         yield Problem(("values", "devicePlugin", "env"), "pin-with-cdi", message)
 
 

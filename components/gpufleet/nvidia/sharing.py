@@ -100,13 +100,15 @@ def mig_profiles(model: str, memory: int) -> Sequence[str]:
 def sharing_problems(sharing: object) -> list[Problem]:
     """Return the problems of a sharing configuration; empty if it is valid."""
     if isinstance(sharing, Mig):
-        return [] if sharing.instances >= 1 else [Problem(("sharing", "instances"), "no-instances", "0; 1 or more")]
+        return (
+            [] if sharing.instances >= 1 else [Problem(("sharing", "instances"), "no-instances", "must be 1 or more")]
+        )
     if isinstance(sharing, TimeSlicing | Mps):
         if sharing.replicas < FEWEST_REPLICAS:
-            message = f"{sharing.replicas} is too few; at least {FEWEST_REPLICAS}; leave sharing out for whole GPUs"
+            message = f"{sharing.replicas} is too few; at least {FEWEST_REPLICAS}, or remove sharing for whole GPUs"
             return [Problem(("sharing", "replicas"), "too-few-replicas", message)]
         if isinstance(sharing, Mps) and sharing.replicas > MOST_MPS_REPLICAS:
-            message = f"{sharing.replicas} is too many; MPS serves at most {MOST_MPS_REPLICAS} on one GPU; lower it"
+            message = f"{sharing.replicas} is too many; MPS supports {MOST_MPS_REPLICAS} on one GPU; lower it"
             return [Problem(("sharing", "replicas"), "too-many-replicas", message)]
         return []
     if sharing is None:

@@ -104,25 +104,25 @@ def test_a_good_host_fails_nothing() -> None:
 
 
 FAILS: dict[str, tuple[dict[str, Any], str]] = {
-    "no sudo": ({"root": False}, "sudo: asks for a password; give the user NOPASSWD"),
+    "no sudo": ({"root": False}, "sudo: requires a password; set NOPASSWD for the user"),
     "an old Ubuntu": ({"os_version": "20.04"}, "os: ubuntu 20.04 is not supported; install one of: ubuntu 22.04/24.04"),
     "an unknown system": ({"os": "", "os_version": ""}, "os: unknown  is not supported"),
     "a Red Hat that is old": ({"os": "rocky", "os_version": "8.10"}, "os: rocky 8.10 is not supported"),
     "cgroups of version 1": ({"cgroup": "tmpfs"}, "cgroup: is not version 2"),
-    "swap": ({"swap_kib": 2048 * MIB}, "swap: 2048 MiB is on, and the kubelet does not start; swapoff -a"),
-    "little memory": ({"memory_kib": 1000 * MIB}, "memory: 1000 MiB; at least 1024 MiB is needed"),
-    "little space": ({"disk_free_kib": 19 * GIB}, "disk: 19 GiB is left at /var/lib; at least 20 GiB is needed"),
-    "another address": ({"addresses": ("10.0.0.1",)}, "address: 192.0.2.1 is none of its own (10.0.0.1)"),
+    "swap": ({"swap_kib": 2048 * MIB}, "swap: 2048 MiB is enabled, so the kubelet would not start; run swapoff -a"),
+    "little memory": ({"memory_kib": 1000 * MIB}, "memory: 1000 MiB; at least 1024 MiB is required"),
+    "little space": ({"disk_free_kib": 19 * GIB}, "disk: 19 GiB is free at /var/lib; at least 20 GiB is required"),
+    "another address": ({"addresses": ("10.0.0.1",)}, "address: the host does not have 192.0.2.1, only 10.0.0.1"),
     "Docker beside containerd": (
         {"docker": "27.5.1"},
-        "docker: 27.5.1 is there; where it runs, kubespray drains the node, kills all of Docker's containers",
+        "docker: 27.5.1 is installed; if it runs, kubespray drains the node, kills all of Docker's containers",
     ),
     "no nameserver": ({"nameserver": ""}, "nameserver: none in /etc/resolv.conf"),
-    "a GPU that is missing": ({"gpus_amd": 7}, "gpus: 7 of AMD on the PCI bus, 8 is wanted"),
-    "no GPU": ({"gpus_amd": 0}, "gpus: 0 of AMD on the PCI bus, 8 is wanted"),
-    "GPUs of another": ({"gpus_amd": 0, "gpus_nvidia": 8}, "gpus: 0 of AMD on the PCI bus, 8 is wanted"),
+    "a GPU that is missing": ({"gpus_amd": 7}, "gpus: 7 AMD GPUs on the PCI bus, expected 8"),
+    "no GPU": ({"gpus_amd": 0}, "gpus: 0 AMD GPUs on the PCI bus, expected 8"),
+    "GPUs of another": ({"gpus_amd": 0, "gpus_nvidia": 8}, "gpus: 0 AMD GPUs on the PCI bus, expected 8"),
     "no driver": ({"module_amdgpu": False}, "driver: the module amdgpu is not loaded"),
-    "no render node": ({"render_gid": None}, "render: no /dev/dri/renderD*, though the driver is loaded"),
+    "no render node": ({"render_gid": None}, "render: no /dev/dri/renderD*, although the driver is loaded"),
 }
 
 

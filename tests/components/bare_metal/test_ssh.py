@@ -37,13 +37,17 @@ def test_these_are_not_refused() -> None:
 
 
 REFUSED: dict[str, tuple[list[SshHost], SshLogin, str]] = {
-    "no key": ([HOST], but(LOGIN, private_key=None), "login: give either private_key or agent_socket"),
-    "key and agent": ([HOST], but(LOGIN, agent_socket="/run/a"), "login: give either private_key or agent_socket"),
-    "no host key": ([but(HOST, host_keys=[])], LOGIN, "hosts[0].host_keys: none; read one on the host's own console"),
+    "no key": ([HOST], but(LOGIN, private_key=None), "login: requires either private_key or agent_socket"),
+    "key and agent": ([HOST], but(LOGIN, agent_socket="/run/a"), "login: requires either private_key or agent_socket"),
+    "no host key": (
+        [but(HOST, host_keys=[])],
+        LOGIN,
+        "hosts[0].host_keys: is empty; read a key on the host's own console",
+    ),
     "an RSA key": (
         [but(HOST, host_keys=["ssh-rsa AAAA"])],
         LOGIN,
-        "hosts[0].host_keys[0]: is an RSA key, which pulumi-command cannot check",
+        "hosts[0].host_keys[0]: is an RSA key, which pulumi-command cannot verify",
     ),
     "a private key for a host key": (
         [but(HOST, host_keys=["-----BEGIN OPENSSH PRIVATE KEY-----"])],
@@ -53,19 +57,19 @@ REFUSED: dict[str, tuple[list[SshHost], SshLogin, str]] = {
     "half a key": (
         [but(HOST, host_keys=["ssh-ed25519 AAAA"])],
         LOGIN,
-        "hosts[0].host_keys[0]: is not a whole ssh-ed25519 key on one line",
+        "hosts[0].host_keys[0]: is not a complete ssh-ed25519 key",
     ),
     "a key of another type than it says": (
         [but(HOST, host_keys=[HOST_KEY.replace("ssh-ed25519", "ecdsa-sha2-nistp256")])],
         LOGIN,
-        "hosts[0].host_keys[0]: is not a whole ecdsa-sha2-nistp256 key on one line",
+        "hosts[0].host_keys[0]: is not a complete ecdsa-sha2-nistp256 key",
     ),
     "two lines": (
         [but(HOST, host_keys=[f"{HOST_KEY}\n* {HOST_KEY}"])],
         LOGIN,
-        "hosts[0].host_keys[0]: is not a whole ssh-ed25519 key on one line",
+        "hosts[0].host_keys[0]: is not a complete ssh-ed25519 key",
     ),
-    "a name with capitals": ([but(HOST, name="Node")], LOGIN, "hosts[0].name: 'Node'; lower-case letters"),
+    "a name with capitals": ([but(HOST, name="Node")], LOGIN, "hosts[0].name: 'Node' is not a host name"),
     "an option for an address": (
         [but(HOST, address="-oProxyCommand=id")],
         LOGIN,
@@ -74,13 +78,21 @@ REFUSED: dict[str, tuple[list[SshHost], SshLogin, str]] = {
     "a line in a user's name": (
         [HOST],
         but(LOGIN, user="ci\n  ProxyCommand id"),
-        "login.user: 'ci\\n  ProxyCommand id' is not a user's name",
+        "login.user: 'ci\\n  ProxyCommand id' is not a user name",
     ),
-    "port 0": ([but(HOST, port=0)], LOGIN, "hosts[0].port: 0 is not between 1 and 65535"),
-    "one name twice": ([HOST, but(HOST, address="192.0.2.2")], LOGIN, "hosts[1].name: two have the name node-1"),
-    "one address twice": ([HOST, but(HOST, name="node-2")], LOGIN, "hosts[1].address: two have the address 192.0.2.1"),
-    "the jump host among them": ([HOST], but(LOGIN, jump=HOST), "login.jump.name: two have the name node-1"),
-    "waiting for ever": ([HOST], but(LOGIN, dial_seconds=0), "login.dial_seconds: 0; at least 1 is needed"),
+    "port 0": ([but(HOST, port=0)], LOGIN, "hosts[0].port: 0 is not a port; use 1 to 65535"),
+    "one name twice": (
+        [HOST, but(HOST, address="192.0.2.2")],
+        LOGIN,
+        "hosts[1].name: 'node-1' is the name of two hosts",
+    ),
+    "one address twice": (
+        [HOST, but(HOST, name="node-2")],
+        LOGIN,
+        "hosts[1].address: '192.0.2.1' is the address of two hosts",
+    ),
+    "the jump host among them": ([HOST], but(LOGIN, jump=HOST), "login.jump.name: 'node-1' is the name of two hosts"),
+    "waiting for ever": ([HOST], but(LOGIN, dial_seconds=0), "login.dial_seconds: 0 is too small; use at least 1"),
 }
 
 

@@ -174,7 +174,7 @@ def test_its_values_are_known_to_the_chart(args: dict[str, Any], device_plugin_c
 @pytest.mark.parametrize("namespace", ["default", "kube-system"])
 def test_it_has_a_namespace_of_its_own(namespace: str) -> None:
     """The chart does not render in `default`; in `kube-system`, destroying the component would destroy the cluster."""
-    with pytest.raises(ValueError, match=f"gpus: namespace: '{namespace}' exists already"):
+    with pytest.raises(ValueError, match=f"gpus: namespace: '{namespace}' already exists"):
         plugin(namespace=namespace)
     _, plan = plugin(namespace="nvidia")
     assert the(plan, "Namespace").inputs["metadata"]["name"] == release(plan, "nvdp").namespace == "nvidia"
@@ -197,7 +197,7 @@ def test_sys_admin_is_not_needed() -> None:
 @pytest.mark.parametrize("key", OWN_VALUES)
 def test_values_do_not_overrule_the_file_unseen(key: str) -> None:
     """Trap: a value is an environment variable, and that is stronger than the file."""
-    with pytest.raises(ValueError, match=rf"values\.{key}: is made from the arguments"):
+    with pytest.raises(ValueError, match=rf"values\.{key}: follows from the arguments"):
         plugin(values={key: {}})
 
 
@@ -287,10 +287,10 @@ def test_a_strategy_among_the_values_would_override_that_of_a_configuration() ->
         ({"mig_strategy": "mixed"}, r"MIG \(mixed\) is not supported"),
         ({"sharing": {"mps": {"replicas": 4}}}, "is not TimeSlicing, Mps or Mig"),
         ({"configs": {"t4": TimeSlicing(replicas=1)}}, "configs.t4.replicas: 1 is too few"),
-        ({"configs": {"default": None}}, "configs.default: is the configuration of nodes without the label"),
+        ({"configs": {"default": None}}, "configs.default: is reserved for nodes without the label"),
         ({"sharing": TimeSlicing(replicas=1)}, "at least 2"),
-        ({"device_list_strategy": ()}, "device_list_strategy: empty"),
-        ({"node_selector": {}}, "node_selector: empty"),
+        ({"device_list_strategy": ()}, "device_list_strategy: is empty"),
+        ({"node_selector": {}}, "node_selector: is empty"),
     ],
 )
 def test_what_cannot_work_is_refused(args: dict[str, Any], reason: str) -> None:

@@ -112,7 +112,7 @@ def test_what_is_no_way_to_share_is_refused(asked: object) -> None:
 def test_mps_serves_48_clients() -> None:
     assert sharing_problems(Mps(replicas=48)) == []
     (reason,) = sharing_problems(Mps(replicas=49))
-    assert "at most 48" in reason.message
+    assert "MPS supports 48" in reason.message
 
 
 def test_mps_is_told_to_the_plugin() -> None:

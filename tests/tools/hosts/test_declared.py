@@ -22,7 +22,7 @@ LOGIN = SMALLEST.replace("    nodePools:", "    ssh: {user: ci}\n    nodePools:"
     ("text", "message"),
     [
         (SMALLEST, "cluster.ssh: is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}"),
-        (LOGIN, "hostKeys: none; read one on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"),
+        (LOGIN, "hostKeys: is empty; read a key on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"),
         ((ROOT / "Pulumi.dev.yaml").read_text(), "cluster.kind: its machines come and go"),
     ],
     ids=["no login", "no host keys", "not on machines"],

@@ -1,1 +1,1 @@
-"""EBS volumes: their performance, and StorageClasses for claims."""
+"""EBS volumes: performance, and StorageClasses for volume claims."""

@@ -12,14 +12,14 @@ PROVISIONER = "ebs.csi.aws.com"
 """Name of the EBS CSI driver."""
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-"""Annotation of the class of claims that name none."""
+"""Annotation of the default class, for claims without a class."""
 
 
 class EbsStorageClass(pulumi.ComponentResource):
     """A StorageClass of encrypted gp3 volumes, which the add-on `aws-ebs-csi-driver` creates.
 
-    A volume is created in the zone of its first pod, and can grow. Parameters of a StorageClass never change in place:
-    Pulumi replaces the class, and existing volumes stay as they are.
+    A volume is created in the zone of its first pod, and can grow. The parameters of a StorageClass are immutable:
+    Pulumi replaces the class, and existing volumes do not change.
     """
 
     ready: pulumi.Resource
@@ -48,7 +48,7 @@ class EbsStorageClass(pulumi.ComponentResource):
             provisioner=PROVISIONER,
             parameters=parameters,
             reclaim_policy=args.reclaim_policy,
-            # The zone is known only when the pod has a node.
+            # The zone is unknown until the pod has a node.
             volume_binding_mode="WaitForFirstConsumer",
             allow_volume_expansion=True,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs]),

@@ -21,9 +21,10 @@ class EbsStorageClassArgs:
     storage_class: str
     """Name of the StorageClass in the cluster."""
     default: bool = False
-    """Whether claims without a class get this one. EKS's own class, `gp2`, is no default."""
+    """Whether claims without a class get this one. EKS's own class, `gp2`, is not a default."""
     iops: int | None = None
-    """IOPS of each volume, 3,000 to 16,000; None for 3,000. A volume of less than 1 GiB for every 500 IOPS fails."""
+    """IOPS of each volume, 3,000 to 16,000; None for 3,000. AWS rejects volumes with more than 500 IOPS for each
+    GiB."""
     throughput: int | None = None
     """Throughput of each volume in MiB/s, 125 to 1,000; None for 125."""
     key_arn: pulumi.Input[str] | None = None

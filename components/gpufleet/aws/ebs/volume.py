@@ -1,4 +1,4 @@
-"""Performance of EBS's gp3 volumes: what they have, and what AWS allows."""
+"""Performance of gp3 volumes: AWS's limits, and rules for IOPS and throughput."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IOPS_PER_MIB = 4
 def performance_problems(
     iops_at: Path, iops: int | None, throughput_at: Path, throughput: int | None
 ) -> Iterator[Problem]:
-    """Yield problems of a volume's IOPS and throughput; None is the lowest."""
+    """Yield problems of a volume's IOPS and throughput; None means the lowest value."""
     for where, number, (least, most), unit in (
         (iops_at, iops, IOPS, "IOPS"),
         (throughput_at, throughput, THROUGHPUT, "MiB/s"),

@@ -1,4 +1,4 @@
-"""Networks of a cluster's pods and services: what kubespray would refuse late, or would not see at all."""
+"""Rules for the networks of pods and services: problems that kubespray detects late, or not at all."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ NETWORKS = {
     "kube_service_addresses_ipv6": 6,
     "kube_pods_subnet_ipv6": 6,
 }
-"""Variables that name a network, with its version of IP."""
+"""IP versions of network variables, by name."""
 
 NODE_PREFIXES = {
     "kube_network_node_prefix": "kube_pods_subnet",
     "kube_network_node_prefix_ipv6": "kube_pods_subnet_ipv6",
 }
-"""Prefix length of a node's part of the pods' network, by variable."""
+"""Pod networks, by the variable with the prefix length of a node's part."""
 
 CLUSTER_GROUPS = ("all", "k8s_cluster")
-"""Groups whose variables hold for the whole cluster."""
+"""Groups whose variables apply to the whole cluster."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def network_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Yield what is wrong with the networks. kubespray compares those of pods and services with each other only, and
-    only once it has reached the machines (roles/validate_inventory/tasks/main.yml:94-150 at v2.31.0)."""
+    """Yield problems of the networks. kubespray only compares pod and service networks with each other, and only after
+    it has connected to the machines (roles/validate_inventory/tasks/main.yml:94-150 at v2.31.0)."""
     yield from _scattered(args)
     values = {name: value for name, value in immutable(args.variables).items() if "{{" not in str(value)}
     networks: dict[str, Network] = {}
@@ -41,8 +41,8 @@ def network_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
         if name in values:
             network = _network(values[name], version)
             if network is None:
-                message = f"{values[name]!r} is no IPv{version} network; ADDRESS/PREFIX without host bits is allowed"
-                yield Problem(_place(args, name), "network", f"{message}; correct it")
+                message = f"{values[name]!r} is not an IPv{version} network; write ADDRESS/PREFIX without host bits"
+                yield Problem(_place(args, name), "network", message)
             else:
                 networks[name] = network
     yield from _overlaps(args, networks)
@@ -76,8 +76,8 @@ def _overlaps(args: KubesprayClusterArgs, networks: Mapping[str, Network]) -> It
             for name, network in networks.items():
                 if address and address in network:
                     message = (
-                        f"{node.name} has the address {address}, which is inside {name} ({network}); choose a network"
-                        " that no machine is in"
+                        f"the address {address} of {node.name} is inside {name} ({network}); choose a network without"
+                        " machines"
                     )
                     yield Problem(("nodes", index, argument), "network-of-a-machine", message)
 
@@ -100,12 +100,12 @@ def _node_prefixes(
         if name in values and pods in networks:
             first, last, value = networks[pods].prefixlen, networks[pods].max_prefixlen, str(values[name])
             if not value.isdecimal() or not first <= int(value) <= last:
-                message = f"{value}; {first} to {last} is allowed within {pods} ({networks[pods]}); correct it"
+                message = f"{value} does not fit {pods} ({networks[pods]}); use {first} to {last}"
                 yield Problem(_place(args, name), "node-prefix", message)
 
 
 def _scattered(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Variables of the whole cluster that some of its machines would have."""
+    """Yield variables of the whole cluster that are set for some of its machines."""
     places: list[tuple[Path, Mapping[str, Any]]] = [
         *((("variables", group), given) for group, given in args.variables.items() if group not in CLUSTER_GROUPS),
         *((("nodes", index, "variables"), node.variables) for index, node in enumerate(args.nodes)),
@@ -115,5 +115,5 @@ def _scattered(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for place, given in places:
         for name in given:
             if name in IMMUTABLE and name not in CLUSTER_ARGUMENTS:
-                message = f"holds for the whole cluster; {' and '.join(CLUSTER_GROUPS)} are allowed; move it to all"
+                message = f"applies to the whole cluster; move it to the group {' or '.join(CLUSTER_GROUPS)}"
                 yield Problem((*place, name), "variable-of-the-cluster", message)

@@ -1,4 +1,4 @@
-"""What a kubespray cluster cannot be, which changes it cannot make, and what is unwise though it would work."""
+"""Rules for kubespray clusters: problems of the arguments, changes that kubespray cannot make, and findings."""
 
 from __future__ import annotations
 
@@ -49,13 +49,15 @@ SUPPORTED = {
     (2, 30): ((1, 32), (1, 34)),
     (2, 31): ((1, 33), (1, 35)),
 }
-"""First and last minor of Kubernetes, by minor of kubespray (roles/kubespray_defaults/vars/main/checksums.yml at
-v2.28.1, v2.29.1, v2.30.0 and v2.31.0)."""
+"""First and last supported minor version of Kubernetes, by minor version of kubespray
+(roles/kubespray_defaults/vars/main/checksums.yml at v2.28.1, v2.29.1, v2.30.0 and v2.31.0)."""
 
-FOSSILS = {
-    "nvidia_accelerator_enabled": "it installs a driver from 2018; use nvidia_runtime, with its packages on the nodes"
+HARMFUL = {
+    "nvidia_accelerator_enabled": (
+        "installs an NVIDIA driver from 2018; use nvidia_runtime instead, with its packages on the nodes"
+    )
 }
-"""Variables of kubespray that do harm, and what to do instead."""
+"""Messages about harmful kubespray variables, by name."""
 
 VARIABLE_GROUPS = ("all", "k8s_cluster", *GROUPS.values())
 
@@ -68,13 +70,13 @@ _SERVER = re.compile(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?")
 
 
 def cluster_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Yield every reason why such a cluster cannot be."""
+    """Yield every problem of a cluster."""
     for rule in (
         *(_cluster_name, _source, _node_names, _lost, _labels, _roles, _addresses),
         *(
             _host_keys,
             network_problems,
-            _ways,
+            _logins,
             _versions,
             _choices,
             _api_server,
@@ -87,10 +89,10 @@ def cluster_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
 
 
 def change_problems(args: KubesprayClusterArgs, journal: Journal) -> Iterator[Problem]:
-    """Yield changes that kubespray cannot make to the cluster of that journal. Requires arguments without problems."""
+    """Yield changes that kubespray cannot make to the journal's cluster. Requires arguments without problems."""
     for problem in steps.change_problems(journal, desired(args)):
         path = _argument(problem.path, args)
-        # The path does not name a variable that has kubespray's default: the message does.
+        # The path of a variable with kubespray's default does not name it, so the message must.
         yield replace(problem, path=path, message=str(problem) if path == ("variables",) else problem.message)
 
 
@@ -112,7 +114,7 @@ def _argument(path: Path, args: KubesprayClusterArgs) -> Path:
 
 
 def grown(args: KubesprayClusterArgs) -> Journal:
-    """The journal of a cluster that is just as the arguments say."""
+    """Return the journal of a cluster that matches its arguments."""
     return settled(desired(args))
 
 
@@ -132,27 +134,27 @@ def settled(wanted: Desired) -> Journal:
 
 def _cluster_name(args: KubesprayClusterArgs) -> Iterator[Problem]:
     if not HOST_NAME.fullmatch(args.cluster) or args.cluster == "kubespray":
-        message = f"{args.cluster!r}; lower-case letters, digits and '-' are allowed, not 'kubespray'; rename it"
+        message = f"{args.cluster!r} is not valid; use lower-case letters, digits and '-', and not 'kubespray'"
         yield Problem(("cluster",), "cluster-name", message)
     if not _DIRECTORY.fullmatch(args.directory) or "/.." in args.directory:
-        message = f"{args.directory!r}; an absolute path or one from '~/' on is allowed, no blanks; correct it"
+        message = f"{args.directory!r} is not valid; write a path without blanks that begins with '/' or '~/'"
         yield Problem(("directory",), "directory", message)
 
 
 def _source(args: KubesprayClusterArgs) -> Iterator[Problem]:
     source, where = args.kubespray, ("kubespray",)
     if not re.fullmatch(TAG, source.version):
-        message = f"{source.version!r}; a tag such as v2.31.0 is allowed; name one"
+        message = f"{source.version!r} is not a tag; write for example v2.31.0"
         yield Problem((*where, "version"), "kubespray-version", message)
     if re.match(r"[a-z+]+://[^/]*@", source.url):
         message = "contains a user name, which would be visible in the state; use git's credential store instead"
         yield Problem((*where, "url"), "user-in-url", message)
     if source.commit is not None and not re.fullmatch(COMMIT, source.commit):
-        message = f"{source.commit!r}; 40 hexadecimal digits are allowed; give the whole commit"
+        message = f"{source.commit!r} is not a full commit hash; write its 40 hexadecimal digits"
         yield Problem((*where, "commit"), "commit", message)
     for argument, path in (("folder", source.folder), ("venv", source.venv)):
         if path is not None and not path.startswith("/"):
-            message = f"{path!r}; an absolute path is allowed; correct it"
+            message = f"{path!r} is not an absolute path; begin it with '/'"
             yield Problem((*where, argument), "relative-path", message)
 
 
@@ -161,18 +163,18 @@ def _node_names(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for index, node in enumerate(args.nodes):
         where = ("nodes", index, "name")
         if node.name in seen:
-            message = f"{node.name!r} is the name of another node; each name is allowed once; rename one of them"
+            message = f"{node.name!r} is already the name of another node; rename one of them"
             yield Problem(where, "node-name-twice", message)
         seen.add(node.name)
         if not HOST_NAME.fullmatch(node.name):
-            message = f"{node.name!r}; 1 to 63 lower-case letters, digits and inner hyphens are allowed; rename it"
+            message = f"{node.name!r} is not valid; use 1 to 63 lower-case letters, digits and inner hyphens"
             yield Problem(where, "node-name", message)
 
 
 def _lost(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for index, name in enumerate(args.lost):
         if name in {node.name for node in args.nodes}:
-            message = f"{name} is among the nodes; only removed nodes can be lost; remove it from one of the two"
+            message = f"{name} is still in nodes; remove it from nodes, or from lost"
             yield Problem(("lost", index), "lost-node-is-there", message)
 
 
@@ -184,16 +186,16 @@ def _labels(args: KubesprayClusterArgs) -> Iterator[Problem]:
         for number, taint in enumerate(node.taints):
             yield from under((*where, "taints", number), _label(taint.key, taint.value or ""))
         if node.site is not None and not _NAME.fullmatch(node.site):
-            message = f"{node.site!r}; it becomes a label's value, of at most 63 characters; rename it"
+            message = f"{node.site!r} is not valid as a label's value; use at most 63 letters, digits, '-', '_' and '.'"
             yield Problem((*where, "site"), "site", message)
 
 
 def _label(key: str, value: object) -> Iterator[Problem]:
     if not _LABEL.fullmatch(key):
-        message = f"{key!r} is not a valid key of a label or taint; [domain/]name is allowed; correct it"
+        message = f"{key!r} is not a valid key of a label or taint; write [domain/]name"
         yield Problem((), "label-key", message)
     if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
-        message = f"{key}: {value!r}; at most 63 letters, digits, '-', '_' and '.' are allowed; correct it"
+        message = f"{value!r} is not a valid value of {key}; use at most 63 letters, digits, '-', '_' and '.'"
         yield Problem((), "label-value", message)
 
 
@@ -201,28 +203,24 @@ def _roles(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for index, node in enumerate(args.nodes):
         unknown = [role for role in node.roles if role not in get_args(Role)]
         if unknown or not node.roles or len(set(node.roles)) < len(node.roles):
-            message = (
-                f"{list(node.roles)}; one or more of {', '.join(get_args(Role))}, each once, are allowed; correct them"
-            )
+            message = f"{list(node.roles)} is not valid; list one or more of {', '.join(get_args(Role))}, each once"
             yield Problem(("nodes", index, "roles"), "roles", message)
     count, where = Counter(str(role) for node in args.nodes for role in node.roles), ("nodes",)
     if not count[CONTROL_PLANE]:
-        message = f"no node has the role {CONTROL_PLANE}; at least one is required; give it to one"
+        message = f"no node has the role {CONTROL_PLANE}; at least one node requires it"
         yield Problem(where, "no-control-plane", message)
     if not count[ETCD] and args.etcd_deployment != "kubeadm":
-        yield Problem(
-            where, "no-etcd", f"no node has the role {ETCD}; one, three or five are required; give it to them"
-        )
+        yield Problem(where, "no-etcd", f"no node has the role {ETCD}; give it to one, three or five nodes")
     if count[ETCD] and count[ETCD] % 2 == 0:
         message = (
-            f"{count[ETCD]} have the role {ETCD}; they tolerate no more failures than {count[ETCD] - 1}, and kubespray"
-            " refuses an even number; use an odd one"
+            f"{count[ETCD]} nodes have the role {ETCD}; they tolerate no more failures than {count[ETCD] - 1}, and"
+            " kubespray rejects even numbers; use an odd number"
         )
         yield Problem(where, "even-etcd", message)
 
 
 def _addresses(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Two machines with one address: kubespray would set both up as one, or one as both."""
+    """Yield nodes that share an address. kubespray would set up one machine as several nodes."""
     owners: dict[str, str] = {}
     for index, node in enumerate(args.nodes):
         for argument in ("address", "internal_address", "access_address"):
@@ -231,12 +229,12 @@ def _addresses(args: KubesprayClusterArgs) -> Iterator[Problem]:
                 continue
             owner = owners.setdefault(_canonical(address), node.name)
             if owner != node.name:
-                message = f"{owner} and {node.name} have the address {address}; each has its own; correct one of them"
+                message = f"{owner} and {node.name} have the same address, {address}; correct one of them"
                 yield Problem(("nodes", index, argument), "address-twice", message)
 
 
 def _canonical(address: str) -> str:
-    """The address as it is written first: IPv6 has many ways to write one."""
+    """Return the address in its canonical form; IPv6 addresses can be written in several ways."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -244,29 +242,29 @@ def _canonical(address: str) -> str:
 
 
 def _host_keys(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Machines with one host key were cloned with it: each can pose as the other, and is often the same machine."""
+    """Yield nodes that share a host key. They are cloned machines, which can impersonate each other, or one machine."""
     owners: dict[str, str] = {}
     for index, node in enumerate(args.nodes):
         for key in {" ".join(key.split()[:2]) for key in node.host_keys}:
             owner = owners.setdefault(key, node.name)
             if owner != node.name:
                 message = (
-                    f"{owner} and {node.name} have the same host key; each machine has its own; correct one of them, or"
-                    " make new keys on a cloned machine: ssh-keygen -A, after removal of the old ones"
+                    f"{owner} and {node.name} have the same host key; correct one of them, or on a cloned machine"
+                    " delete the old keys and create new ones: ssh-keygen -A"
                 )
                 yield Problem(("nodes", index, "host_keys"), "host-key-twice", message)
 
 
-def _ways(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """How hosts are reached. Those with a connection of their own are the caller's affair."""
+def _logins(args: KubesprayClusterArgs) -> Iterator[Problem]:
+    """Yield problems of logins. Nodes with their own `ansible_connection` are not checked."""
     by_ssh = [(index, node) for index, node in enumerate(args.nodes) if "ansible_connection" not in node.variables]
     if args.login is None:
         if by_ssh:
-            message = f"is missing, and {by_ssh[0][1].name} is reached by SSH; set the login"
+            message = f"is missing, but required for SSH to {by_ssh[0][1].name}; set the login"
             yield Problem(("login",), "login-missing", message)
     else:
         for problem in ssh_problems([ssh_host(node) for _, node in by_ssh], args.login):
-            # Names and addresses of nodes are judged above, of all nodes together; one of them can be the jump host.
+            # Other rules check names and addresses of nodes. A node may also be the jump host.
             if problem.code in ("host-name-twice", "host-address-twice"):
                 continue
             match problem.path:
@@ -285,14 +283,14 @@ def _ways(args: KubesprayClusterArgs) -> Iterator[Problem]:
 def _versions(args: KubesprayClusterArgs) -> Iterator[Problem]:
     version, where = args.kubernetes_version, ("kubernetes_version",)
     if not _KUBERNETES.fullmatch(version):
-        message = f"{version!r}; a version such as 1.35.4, without a 'v', is allowed; correct it"
+        message = f"{version!r} is not a version; write for example 1.35.4, without a 'v'"
         yield Problem(where, "kubernetes-version", message)
         return
     tag = args.kubespray.version
     window = SUPPORTED.get(numbers(tag)[:2]) if re.fullmatch(TAG, tag) else None
     if window and not window[0] <= numbers(version)[:2] <= window[1]:
         first, last = (".".join(str(part) for part in each) for each in window)
-        message = f"{version}; kubespray {tag} brings {first} to {last}; use one of those, or another kubespray"
+        message = f"{version} is not supported by kubespray {tag}; use {first} to {last}, or another kubespray version"
         yield Problem(where, "kubernetes-unsupported", message)
 
 
@@ -306,14 +304,14 @@ def _choices(args: KubesprayClusterArgs) -> Iterator[Problem]:
     )
     for path, value, allowed in choices:
         if value not in allowed:
-            yield Problem(path, "choice", f"{value!r}; {', '.join(allowed)} are allowed; choose one")
+            yield Problem(path, "choice", f"{value!r} is not valid; allowed: {', '.join(allowed)}")
     if args.etcd_deployment == "docker" and args.container_manager != "docker":
         message = "docker requires container_manager docker; use host"
         yield Problem(("etcd_deployment",), "etcd-without-docker", message)
     outside = {**args.variables.get("all", {}), **args.variables.get("k8s_cluster", {})}.get("kube_external_ca_mode")
     if outside and args.auto_renew_certificates:
-        # kubespray refuses the two together (roles/validate_inventory/tasks/main.yml:209-212 at v2.31.0).
-        message = "is enabled, but kube_external_ca_mode has certificates issued elsewhere; disable it"
+        # kubespray rejects this combination (roles/validate_inventory/tasks/main.yml:209-212 at v2.31.0).
+        message = "is enabled, but with kube_external_ca_mode an external CA issues certificates; disable it"
         yield Problem(("auto_renew_certificates",), "certificates-from-elsewhere", message)
     if args.nvidia_runtime and args.container_manager != "containerd":
         message = f"requires containerd, but container_manager is {args.container_manager}; use containerd"
@@ -325,10 +323,10 @@ def _api_server(args: KubesprayClusterArgs) -> Iterator[Problem]:
     if args.api_server is None:
         return
     if not _SERVER.fullmatch(args.api_server):
-        message = f"{args.api_server!r}; a host, or a host and a port, is allowed: 'k8s.example:6443'"
+        message = f"{args.api_server!r} is not valid; write a host, or a host and a port: 'k8s.example:6443'"
         yield Problem(("api_server",), "api-server", message)
     elif not _has_port(args):
-        message = f"{args.api_server!r}; ports from 1 to 65535 are allowed; correct it"
+        message = f"{args.api_server!r} has an invalid port; use 1 to 65535"
         yield Problem(("api_server",), "api-server-port", message)
 
 
@@ -342,7 +340,7 @@ def _has_port(args: KubesprayClusterArgs) -> bool:
 def _variables(args: KubesprayClusterArgs) -> Iterator[Problem]:
     for group, given in args.variables.items():
         if group not in VARIABLE_GROUPS:
-            message = f"is not a group; {', '.join(VARIABLE_GROUPS)} are allowed; move them to one"
+            message = f"is not a group; move its variables to one of {', '.join(VARIABLE_GROUPS)}"
             yield Problem(("variables", group), "variable-group", message)
         yield from under(("variables", group), _variable_names(given, GROUP_ARGUMENTS))
     yield from under(("secret_variables",), _variable_names(args.secret_variables, HOST_ARGUMENTS))
@@ -355,14 +353,14 @@ def _variable_names(variables: Mapping[str, object], taken: Mapping[str, str]) -
     arguments = {**taken, **CLUSTER_ARGUMENTS}
     for variable in variables:
         if not _VARIABLE.fullmatch(variable):
-            message = "is not a valid variable name; letters, digits and '_' are allowed; correct it"
+            message = "is not a valid variable name; use letters, digits and '_'"
             yield Problem((variable,), "variable-name", message)
         elif variable in arguments:
             argument = arguments[variable]
-            message = f"the argument {argument} sets it; use that, and remove this"
+            message = f"is set by the argument {argument}; use that, and remove the variable"
             yield Problem((variable,), "variable-of-an-argument", message, {"argument": argument})
-        elif variable in FOSSILS:
-            yield Problem((variable,), "harmful-variable", FOSSILS[variable])
+        elif variable in HARMFUL:
+            yield Problem((variable,), "harmful-variable", HARMFUL[variable])
 
 
 def _secrets_in_the_open(args: KubesprayClusterArgs) -> Iterator[Problem]:
@@ -372,51 +370,51 @@ def _secrets_in_the_open(args: KubesprayClusterArgs) -> Iterator[Problem]:
     ]
     for where, open_ones, secret_ones in places:
         for variable in [each for each in secret_ones if each in open_ones]:
-            message = "is a secret variable too, and only one of the two would apply; remove one"
+            message = "is also a secret variable, and only one of the two would apply; remove one"
             yield Problem((*where, variable), "variable-twice", message)
 
 
 def _numbers(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    for argument, number, fewest, advice in (
-        ("drain_seconds", args.drain_seconds, 1, "give the longest job's"),
-        ("drain_grace_seconds", args.drain_grace_seconds, -1, "correct it"),
-        ("kubeconfig_generation", args.kubeconfig_generation, 1, "count up"),
+    for argument, number, least in (
+        ("drain_seconds", args.drain_seconds, 1),
+        ("drain_grace_seconds", args.drain_grace_seconds, -1),
+        ("kubeconfig_generation", args.kubeconfig_generation, 1),
     ):
-        if number < fewest:
-            yield Problem((argument,), "number-too-small", f"{number}; {fewest} or more is allowed; {advice}")
+        if number < least:
+            yield Problem((argument,), "number-too-small", f"{number} is too small; use {least} or more")
     if not re.fullmatch(r"[1-9]\d*|(100|[1-9]\d?)%", args.upgrade_serial):
-        message = f"{args.upgrade_serial!r}; a number of nodes or a percentage is allowed: '1', '20%'"
+        message = f"{args.upgrade_serial!r} is not valid; write a number of nodes or a percentage: '1', '20%'"
         yield Problem(("upgrade_serial",), "upgrade-serial", message)
     smallest, largest = MTUS
     if args.calico.mtu is not None and not smallest <= args.calico.mtu <= largest:
-        message = f"{args.calico.mtu}; {smallest} to {largest} bytes are allowed; give that of the nodes' network"
+        message = f"{args.calico.mtu} is not between {smallest} and {largest}; use the MTU of the nodes' network"
         yield Problem(("calico", "mtu"), "mtu", message)
 
 
-# -- what is unwise ---------------------------------------------------------------------------------------------------
+# -- findings ---------------------------------------------------------------------------------------------------------
 
 
 def site_findings(args: KubesprayClusterArgs) -> Iterator[Problem]:
-    """Yield what works, and is unwise, of machines that are far apart. Wants arguments without problems."""
+    """Yield findings about clusters with several sites. Requires arguments without problems."""
     for role, code, why in (
         (
             ETCD,
             "etcd-across-sites",
-            "every write waits for another site, and its defaults (100 ms heartbeat) are made for one",
+            "every write waits for another site, and etcd's defaults (100 ms heartbeat) are made for a single site",
         ),
         (
             CONTROL_PLANE,
             "control-plane-across-sites",
-            "a cut between them leaves one side without an API server, or both without etcd",
+            "a network failure between them leaves one site without an API server, or both without etcd",
         ),
     ):
         sites = sorted({node.site for node in args.nodes if role in node.roles and node.site})
         if len(sites) > 1:
-            yield Problem(("nodes",), code, f"{role} spans {', '.join(sites)}: {why}; keep it at one site")
+            yield Problem(("nodes",), code, f"{role} spans the sites {', '.join(sites)}: {why}; keep it at one site")
     sites = sorted({node.site for node in args.nodes if node.site})
     if len(sites) > 1 and args.network_plugin == "calico" and args.calico.encapsulation == "none":
         message = (
-            f"none, across {', '.join(sites)}: pods reach each other only if the network between routes their"
-            " addresses; take vxlan with cross_subnet_only"
+            f"none, with nodes at several sites ({', '.join(sites)}): pods reach each other only if the network between"
+            " the sites routes pod addresses; use vxlan with cross_subnet_only"
         )
         yield Problem(("calico", "encapsulation"), "unrouted-pods", message, {"sites": ", ".join(sites)})

@@ -85,7 +85,7 @@ def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str
 def storage_class_args(
     name: str, storage_class: StorageClassSettings, needs: Sequence[pulumi.Resource] = ()
 ) -> EbsStorageClassArgs:
-    """A StorageClass."""
+    """Return the arguments of a StorageClass."""
     return EbsStorageClassArgs(
         storage_class=name,
         default=storage_class.default,

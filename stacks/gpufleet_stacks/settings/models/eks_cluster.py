@@ -100,9 +100,9 @@ class StorageClassSettings(Model):
     """A StorageClass of encrypted gp3 volumes. A volume is created in the zone of its first pod, and can grow."""
 
     default: Switch = False
-    """Whether claims without a class get this one. EKS's own class, `gp2`, is no default."""
+    """Whether claims without a class get this one. EKS's own class, `gp2`, is not a default."""
     iops: Iops | None = None
-    """IOPS of each volume; if omitted, 3000. Volumes need 1 GiB for every 500 IOPS."""
+    """IOPS of each volume; if omitted, 3000. AWS allows at most 500 IOPS for each GiB."""
     throughput: Throughput | None = None
     """Throughput of each volume in MiB/s; if omitted, 125."""
     key: Arn | None = None

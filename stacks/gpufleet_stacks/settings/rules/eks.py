@@ -115,17 +115,17 @@ def repair_has_the_agent(settings: EksSettings) -> Iterator[Problem]:
 
 
 def storage_classes_are_possible(settings: EksSettings) -> Iterator[Problem]:
-    """Their driver is there, volumes have a performance that AWS allows, and one class at most is the default."""
+    """Require the EBS CSI driver, performance that AWS allows, and at most one default class."""
     classes, where = settings.cluster.storage_classes, ("cluster", "storageClasses")
     if classes and EBS_CSI_DRIVER not in settings.cluster.addons:
-        message = f"require the add-on {EBS_CSI_DRIVER}, which creates the volumes; add it to addons with its version"
+        message = f"requires the add-on {EBS_CSI_DRIVER}, which creates the volumes; add it to addons with its version"
         yield Problem(where, "storage-class-without-driver", message)
     for name, storage_class in classes.items():
         problems = storage_class_problems(storage_class_args(name, storage_class))
         yield from storage_class_places(name).placed(problems)
     first, *others = [name for name, each in classes.items() if each.default] or [""]
     for name in others:
-        message = f"'{first}' is the default already; one class at most is; write false"
+        message = f"'{first}' is already the default class; only one is allowed; write false"
         yield Problem((*where, name, "default"), "two-default-classes", message)
 
 

@@ -69,7 +69,7 @@ class Kubernetes:
 
 
 def unknown_fields(value: Any, wanted: Type, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield the fields of an object that its type does not have: path, and name of the type that lacks the field."""
+    """Yield the fields of an object that its type does not have: the path, and the name of that type."""
     if isinstance(wanted, list):
         for index, item in enumerate(value if isinstance(value, list) else ()):
             yield from unknown_fields(item, wanted[0], (*path, index))
