@@ -35,7 +35,7 @@ from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, SystemPlace
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
-from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, plugin_sharings, pools_with_gpus
+from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, plugin_pools, plugin_sharings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
@@ -57,7 +57,7 @@ def build(settings: EksSettings) -> Fleet:
         for name in cluster.node_pools
     }
     plugins = []
-    if pools_with_gpus(cluster):
+    if plugin_pools(cluster):
         plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
     on_cluster = runners.build(
         settings,
@@ -125,9 +125,9 @@ def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | N
 
 
 def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevicePluginArgs:
-    """Return the arguments of the device plugin, which runs on the nodes of all pools with GPUs."""
+    """Return the arguments of the device plugin, which runs on the nodes of its pools."""
     plugin, cluster = settings.nvidia_plugin, settings.cluster
-    pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
+    pools = [cluster.node_pools[name] for name in plugin_pools(cluster)]
     taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
     sharing, configs = plugin_sharings(cluster)
     return NvidiaDevicePluginArgs(

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
 from gpufleet_stacks.settings import quantity
-from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
+from gpufleet_stacks.settings.args.node_pools import plugin_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.taints import Toleration
 
@@ -84,26 +84,26 @@ def _daemons(settings: EksSettings, pool: str) -> Iterator[Daemon]:
     for addon in settings.cluster.addons:
         if daemon := ADDONS.get(addon):
             yield daemon
-    with_gpus = pools_with_gpus(settings.cluster)
-    if pool in with_gpus:
+    if pool in pools_with_gpus(settings.cluster) and NODE_MONITORING_AGENT in settings.cluster.addons:
+        yield DCGM
+    served = plugin_pools(settings.cluster)
+    if pool in served:
         yield DEVICE_PLUGIN
-        if NODE_MONITORING_AGENT in settings.cluster.addons:
-            yield DCGM
         if (sharing := settings.cluster.node_pools[pool].sharing) and sharing.mps:
             # The control daemon, of the same chart and with the same `resources`.
             yield DEVICE_PLUGIN
-    if with_gpus and settings.nvidia_plugin.feature_discovery:
-        if pool in with_gpus:
+    if served and settings.nvidia_plugin.feature_discovery:
+        if pool in served:
             yield DEVICE_PLUGIN
-        if _discovered(settings, pool, with_gpus):
+        if _discovered(settings, pool, served):
             yield NODE_FEATURE_DISCOVERY
 
 
-def _discovered(settings: EksSettings, pool: str, with_gpus: list[str]) -> bool:
-    """Return whether node feature discovery runs on the pool's nodes. It tolerates only the taints of pools with
-    GPUs."""
+def _discovered(settings: EksSettings, pool: str, served: list[str]) -> bool:
+    """Return whether node feature discovery runs on the pool's nodes. It tolerates only the taints of pools
+    that the device plugin serves."""
     pools = settings.cluster.node_pools
-    known = {(taint.key, taint.effect) for name in with_gpus for taint in pools[name].taints}
+    known = {(taint.key, taint.effect) for name in served for taint in pools[name].taints}
     tolerations = [
         Toleration(key=key, operator="Exists", effect=effect)
         for key, effect in {*known, ("nvidia.com/gpu", "NoSchedule")}

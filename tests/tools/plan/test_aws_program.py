@@ -315,6 +315,41 @@ def test_with_node_repair_dcgm_runs_on_tainted_nodes_with_gpus(
     assert agent(plan) == (None if tolerations is None else {"dcgmAgent": {"tolerations": tolerations}})
 
 
+PLAIN = (ROOT / "tests/settings/eks-bottlerocket-with-gpus.ok.yaml").read_text()
+BESIDE = """\
+      plain:
+        instances: {families: [g4dn], sizes: [2xlarge]}
+        amis: [{alias: al2023@v20260512}]
+        labels: {nvidia.com/gpu.present: "true"}
+        taints: [{key: team, effect: NoSchedule}]
+        limits: {gpus: 4}
+        terminationGracePeriod: 6h
+  gpu-runners:profiles:
+    gpu: {pool: gpu}
+  gpu-runners:projects:
+"""
+
+
+def test_bottlerockets_gpus_have_a_plugin_without_a_daemon_set(planned: Planned) -> None:
+    plan = planned(PLAIN)
+    assert "nvidia-device-plugin" not in {each.chart_name for each in plan.releases()}
+    assert [each["kind"] for each in plan.objects()].count("NodeOverlay") == 2
+    assert "time-slicing" in manifest(plan, "EC2NodeClass", "gpu")["spec"]["userData"]
+
+
+def test_the_daemon_set_serves_the_other_pools_alone(planned: Planned) -> None:
+    """It knows neither the taints nor the sharing of Bottlerocket's pool, and its label is not on those nodes."""
+    text = PLAIN.replace("  gpu-runners:projects:\n", BESIDE)
+    text = text.replace("      project: ml\n", "      project: ml\n      profile: gpu\n")
+    plan = planned(text)
+    plugin = release(plan, "nvdp").values
+    assert set(plugin["config"]["map"]) == {"default"}
+    assert "sharing" not in yaml.safe_load(plugin["config"]["map"]["default"])
+    assert {"key": "team", "operator": "Exists", "effect": "NoSchedule"} in plugin["tolerations"]
+    labels = manifest(plan, "NodePool", "gpu")["spec"]["template"].get("metadata", {}).get("labels", {})
+    assert "nvidia.com/gpu.present" not in labels
+
+
 def test_without_gpus_there_is_no_plugin(planned: Planned) -> None:
     content = yaml.safe_load(DEV)
     config = content["config"]

@@ -20,6 +20,7 @@ import pytest
 from pulumi_aws import Provider as Account
 from pulumi_aws import ec2
 
+from gpufleet.aws import AmiTerm
 from gpufleet.aws.ec2.instance_types import instance_types
 from gpufleet.nvidia import Mps
 from gpufleet_tools.plan.plan import Plan, Release
@@ -227,6 +228,16 @@ def test_the_plugin_offers_what_its_configuration_says(sharing: Any, replicas: i
     found = device_plugin.release_of(document_004.plan(gpu=pool))
     assert found
     assert device_plugin.offers_of(found) == {"default": device_plugin.Offer("nvidia.com/gpu", replicas)}
+
+
+@pytest.mark.parametrize(("sharing", "replicas"), [(GPU.sharing, 10), (None, 1)])
+def test_the_plugin_in_an_image_offers_what_user_data_says(sharing: Any, replicas: int) -> None:
+    machines = dataclasses.replace(GPU.node_class, ami_terms=[AmiTerm(alias="bottlerocket@v1.53.0")])
+    pool = dataclasses.replace(GPU, sharing=sharing, node_class=machines)
+    assert device_plugin.built_in(document_004.plan(gpu=pool)) == {
+        "nvidia-gpu": device_plugin.Offer("nvidia.com/gpu", replicas)
+    }
+    assert device_plugin.built_in(document_004.plan()) == {}
 
 
 def test_a_partitioned_gpu_is_as_many_as_its_profile_has_instances() -> None:

@@ -203,6 +203,27 @@ def test_pools_share_gpus_in_every_way_at_once(rehearse: Rehearse) -> None:
         assert found.label(pool).pending == 0
 
 
+def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) -> None:
+    """Without the DaemonSet on its nodes, and shared as its user data says."""
+    plain = USUAL.replace("al2023@v20260512", "bottlerocket@v1.53.0").replace(
+        'labels: {nvidia.com/gpu.present: "true"}, ', ""
+    )
+    found = rehearse(
+        Pool("whole", f"instances: {{families: [g5], sizes: [2xlarge]}}, limits: {{gpus: 2}}, {plain}", 2),
+        Pool(
+            "turns",
+            "instances: {families: [g4dn], sizes: [2xlarge]}, limits: {gpus: 1}, sharing: {timeSlicing: {replicas: 4}},"
+            f" {plain}",
+            4,
+        ),
+    )
+    for pool, nodes, devices in (("whole", 2, 1), ("turns", 1, 4)):
+        assert [node.allocatable[GPU] for node in found.nodes(pool)] == [devices] * nodes, pool
+        (label,) = found.capacity(pool).labels
+        assert (label.guaranteed, found.label(pool).pending) == (found.label(pool).running, 0), pool
+    assert not found.state.daemon_sets.keys() & {"nvdp-nvidia-device-plugin"}
+
+
 # -- reserved capacity ------------------------------------------------------------------------------------------------
 
 

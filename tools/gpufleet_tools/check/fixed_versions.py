@@ -81,14 +81,14 @@ def _of_project(settings: Settings, name: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _of_eks(settings: EksSettings) -> dict[str, Fact]:
-    from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
+    from gpufleet_stacks.settings.args.node_pools import plugin_pools
 
     cluster = settings.cluster
     found = {
         "kubernetes": Fact(cluster.kubernetes_version, ("cluster", "kubernetesVersion")),
         "karpenter": Fact(cluster.karpenter.version, ("cluster", "karpenter", "version")),
     }
-    if pools_with_gpus(cluster):
+    if plugin_pools(cluster):
         found["nvidia-device-plugin"] = Fact(settings.nvidia_plugin.version, ("nvidiaPlugin", "version"))
     return found
 

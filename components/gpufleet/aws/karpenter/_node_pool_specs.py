@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufleet.aws.karpenter.bottlerocket import is_bottlerocket
+from gpufleet.aws.karpenter.bottlerocket import user_data as bottlerocket_user_data
 from gpufleet.aws.karpenter.node_disk import root_volume, user_data
 from gpufleet.aws.karpenter.node_pool_args import (
     NODE_POOL_LABEL,
@@ -70,7 +72,7 @@ def node_class_spec(args: KarpenterNodePoolArgs) -> Manifest:
             instanceStorePolicy=node_class.instance_store_policy,
             capacityReservationSelectorTerms=[reservation(term) for term in node_class.capacity_reservation_terms],
             kubelet=_kubelet(node_class.kubelet),
-            userData=user_data(node_class),
+            userData=bottlerocket_user_data(args) if is_bottlerocket(node_class) else user_data(node_class),
             tags=dict(node_class.tags),
         ),
     }

@@ -10,6 +10,7 @@ import pulumi
 from gpufleet.aws.ec2.instance_types import LABELS, Devices, InstanceType
 from gpufleet.aws.ec2.instance_types import label as label_values
 from gpufleet.aws.eks.network_args import DISCOVERY_TAG
+from gpufleet.aws.karpenter.bottlerocket import is_bottlerocket
 from gpufleet.aws.karpenter.node_pool_args import (
     AmiTerm,
     CapacityReservationTerm,
@@ -59,7 +60,7 @@ def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> Karpen
     plugin's default sharing need no label."""
     _, configs = plugin_sharings(cluster)
     name = config_name(args.sharing)
-    chosen = {CONFIG_LABEL: name} if name in configs and args.pool in pools_with_gpus(cluster) else {}
+    chosen = {CONFIG_LABEL: name} if name in configs and args.pool in plugin_pools(cluster) else {}
     served = {MPS_LABEL: "true"} if isinstance(args.sharing, Mps) else {}
     return dataclasses.replace(args, labels={**args.labels, **chosen, **served})
 
@@ -93,6 +94,12 @@ def taint_args(taint: TaintSettings) -> Taint:
 def pools_with_gpus(cluster: EksClusterSettings) -> list[str]:
     """Return the names of pools with GPUs."""
     return [name for name in cluster.node_pools if gpu_counts(node_pool_args(name, cluster))]
+
+
+def plugin_pools(cluster: EksClusterSettings) -> list[str]:
+    """Return the names of the pools that the device plugin's DaemonSet serves: those with GPUs, except Bottlerocket's,
+    whose images include the plugin."""
+    return [name for name in pools_with_gpus(cluster) if not is_bottlerocket(node_class(name, cluster))]
 
 
 def gpus_of(name: str, cluster: EksClusterSettings) -> list[Devices]:
@@ -142,9 +149,9 @@ def sharing_of(pool: KarpenterPool, args: KarpenterNodePoolArgs) -> GpuSharing |
 
 
 def plugin_sharings(cluster: EksClusterSettings) -> tuple[GpuSharing | None, dict[str, GpuSharing | None]]:
-    """Return the device plugin's default sharing, which is that of the first pool with GPUs, and the other pools'
+    """Return the device plugin's default sharing, which is that of the first pool it serves, and the other pools'
     sharing by name. MIG is always selected by name."""
-    sharings = [node_pool_args(name, cluster).sharing for name in pools_with_gpus(cluster)]
+    sharings = [node_pool_args(name, cluster).sharing for name in plugin_pools(cluster)]
     first = sharings[0] if sharings and not isinstance(sharings[0], Mig) else None
     return first, {config_name(each): each for each in sharings if each != first}
 

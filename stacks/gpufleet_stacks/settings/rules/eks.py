@@ -19,7 +19,13 @@ from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
-from gpufleet_stacks.settings.args.node_pools import node_pool_args, pools_with_gpus, selected_types, zones
+from gpufleet_stacks.settings.args.node_pools import (
+    node_pool_args,
+    plugin_pools,
+    pools_with_gpus,
+    selected_types,
+    zones,
+)
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import SmokeWorkload
@@ -191,7 +197,7 @@ def labels_of_the_plugin_are_free(settings: EksSettings) -> Iterator[Problem]:
 def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
     """Require the label by which the device plugin selects nodes with GPUs. Nothing else sets it: the plugin's feature
     discovery only runs on nodes that already have it (templates/daemonset-gfd.yml of its chart at 0.20.0)."""
-    for name in pools_with_gpus(settings.cluster):
+    for name in plugin_pools(settings.cluster):
         if settings.cluster.node_pools[name].labels.get(GPU_LABEL) != "true":
             message = (
                 f"the label {GPU_LABEL} is missing; the device plugin runs only on nodes with it, and others offer no"
@@ -201,17 +207,15 @@ def the_plugin_finds_its_nodes(settings: EksSettings) -> Iterator[Problem]:
 
 
 def bottlerocket_has_a_plugin_of_its_own(settings: EksSettings) -> Iterator[Problem]:
-    """Reject Bottlerocket for pools with GPUs. Its NVIDIA images include a device plugin; a second one would advertise
-    the same GPUs again."""
-    for name in pools_with_gpus(settings.cluster):
-        pool = settings.cluster.node_pools[name]
-        for index, ami in enumerate(pool.amis):
-            if (ami.alias or "").startswith("bottlerocket") or pool.ami_family == "Bottlerocket":
-                message = (
-                    "Bottlerocket's GPU images include a device plugin, which conflicts with the one that this stack"
-                    " installs; use an alias of al2023"
-                )
-                yield Problem((*_POOLS, name, "amis", index), "two-device-plugins", message)
+    """Keep the device plugin's DaemonSet off Bottlerocket nodes with GPUs, whose images include the plugin."""
+    served = plugin_pools(settings.cluster)
+    for name in (each for each in pools_with_gpus(settings.cluster) if each not in served):
+        if settings.cluster.node_pools[name].labels.get(GPU_LABEL) == "true":
+            message = (
+                "selects nodes for the device plugin of this stack, which conflicts with the one in Bottlerocket's GPU"
+                " images; remove the label"
+            )
+            yield Problem((*_POOLS, name, "labels", GPU_LABEL), "two-device-plugins", message)
 
 
 # -- workloads --------------------------------------------------------------------------------------------------------

@@ -91,8 +91,11 @@ class Cloud:
     def _kubelets(self) -> Daemon:
         plugin = device_plugin.release_of(self.plan)
         offers = device_plugin.offers_of(plugin) if plugin else {}
-        told = json.dumps({name: dataclasses.asdict(offer) for name, offer in offers.items()})
-        arguments = (str(self.control_plane.kubeconfig), told)
+        told = [
+            json.dumps({name: dataclasses.asdict(offer) for name, offer in each.items()})
+            for each in (offers, device_plugin.built_in(self.plan))
+        ]
+        arguments = (str(self.control_plane.kubeconfig), *told)
         return daemons.python("kubelets", "gpufleet_tools.sandbox.aws.kubelets", *arguments, ready=lambda: True)
 
 

@@ -7,6 +7,7 @@ are played too (tools/gpufleet_tools/sandbox/aws/kubelets.py), report the GPUs.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from gpufleet.aws.ec2.instance_types import Devices
+from gpufleet.aws.karpenter.node_pool_args import ALIAS_FAMILIES
 from gpufleet.nvidia.sharing import mig_instances
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 
@@ -66,6 +68,35 @@ def _offer(name: str, config: Mapping[str, Any]) -> Offer:
                 renamed = resource.get("rename") or (f"{GPU}.shared" if shared.get("renameByDefault") else GPU)
                 return Offer(renamed, resource["replicas"], profile)
     return Offer(GPU, 1, profile)
+
+
+def built_in(plan: Plan) -> dict[str, Offer]:
+    """Return what the plugin in Bottlerocket's images offers, by pool; its configuration is user data."""
+    objects = [
+        (each["kind"], each["metadata"]["name"], revealed(each["spec"])) for each in plan.objects() if "spec" in each
+    ]
+    classes = {name: spec for kind, name, spec in objects if kind == "EC2NodeClass"}
+    pools = {
+        name: classes[spec["template"]["spec"]["nodeClassRef"]["name"]]
+        for kind, name, spec in objects
+        if kind == "NodePool"
+    }
+    return {name: _configured(spec) for name, spec in pools.items() if _family(spec) == "Bottlerocket"}
+
+
+def _family(node_class: Mapping[str, Any]) -> str:
+    aliases = [term.get("alias", "").partition("@")[0] for term in node_class["amiSelectorTerms"]]
+    return str(node_class.get("amiFamily") or ALIAS_FAMILIES.get(aliases[0], ""))
+
+
+def _configured(node_class: Mapping[str, Any]) -> Offer:
+    """Bottlerocket renames shared GPUs unless it is told not to."""
+    settings = tomllib.loads(node_class.get("userData", "")).get("settings", {})
+    plugin = settings.get("kubelet-device-plugins", {}).get("nvidia", {})
+    if plugin.get("device-sharing-strategy") != "time-slicing":
+        return Offer(GPU, 1)
+    sliced = plugin.get("time-slicing", {})
+    return Offer(f"{GPU}.shared" if sliced.get("rename-by-default", True) else GPU, sliced.get("replicas", 2))
 
 
 def daemon_set(release: Release) -> dict[str, Any]:

@@ -4,9 +4,10 @@ The simulated EC2 registers every node with the disk, the pods and the reserved 
 settings, and with GPUs. A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim:
 here the node says the same. And it has GPUs once a device plugin has registered, not before.
 
-    python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG OFFERS
+    python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG OFFERS BUILT_IN
 
-OFFERS is JSON: what the plugin's configurations make of GPUs (device_plugin.py), by name.
+OFFERS is JSON: what the plugin's configurations make of GPUs (device_plugin.py), by name. BUILT_IN is what plugins in
+images do, by pool.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DELAY = datetime.timedelta(seconds=1)
 _INTERVAL = 0.3
 
 
-def report(api: client.ApiClient, offers: Mapping[str, Offer]) -> None:
+def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping[str, Offer]) -> None:
     """One round: nodes that are new, and nodes on which a plugin is."""
     core = client.CoreV1Api(api)
     nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
@@ -52,6 +53,11 @@ def report(api: client.ApiClient, offers: Mapping[str, Offer]) -> None:
         for node in new:
             if claim := claims.get(node.spec.provider_id):
                 _start(core, node, claim["status"])
+    for node in nodes:
+        pool = node.metadata.labels[NODE_POOL_LABEL]
+        # The plugin of an image starts with its kubelet.
+        if pool in built_in and STARTED in (node.metadata.annotations or {}):
+            _offer(core, node, built_in[pool])
     if nodes and offers:
         pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items
         there = {pod.spec.node_name for pod in pods if _has_started(pod)}
@@ -91,14 +97,14 @@ def _has_started(pod: Any) -> bool:
     return running >= _DELAY
 
 
-def main(kubeconfig: str, told: str) -> None:
+def main(kubeconfig: str, *told: str) -> None:
     """Rounds without end."""
-    offers = {name: Offer(**offer) for name, offer in json.loads(told).items()}
+    offers, built_in = ({name: Offer(**offer) for name, offer in json.loads(each).items()} for each in told)
     with client.ApiClient(api_server.configuration(pathlib.Path(kubeconfig))) as api:
         while True:
             # The API server restarts, or a node is gone meanwhile: the next round finds what is then there.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
-                report(api, offers)
+                report(api, offers, built_in)
             time.sleep(_INTERVAL)
 
 
