@@ -90,25 +90,25 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two minors": (
         {"kubernetes": "1.33.7"},
         [
-            "cluster.kubespray.kubernetesVersion: 1.35.4 is more than one minor version after 1.33.7, which the cluster"
-            " runs; kubespray upgrades one minor version at a time; upgrade to 1.34 first"
+            "cluster.kubespray.kubernetesVersion: 1.35.4 is more than one minor version after 1.33.7, the cluster's"
+            " version; kubespray upgrades one minor version at a time; upgrade to 1.34 first"
         ],
     ),
     "what is fixed when a cluster is made": (
         {"settings": {"networkPlugin": "cilium", "variables": {"all": {"cluster_name": "gpu.local"}}}},
         [
             "cluster.kubespray.variables: variables.all.cluster_name: cluster.local differs from gpu.local, with which"
-            " the cluster was created; kubespray cannot change it in a live cluster; restore gpu.local, or create a"
-            " new cluster",
+            " the cluster was created; kubespray cannot change it in an existing cluster; restore gpu.local, or create"
+            " a new cluster",
             "cluster.kubespray.networkPlugin: calico differs from cilium, with which the cluster was created; kubespray"
-            " cannot change it in a live cluster; restore cilium, or create a new cluster",
+            " cannot change it in an existing cluster; restore cilium, or create a new cluster",
         ],
     ),
     "the first of all": (
         {"first": "gone-1"},
         [
-            f"cluster.nodePools: gone-1 is the first of {group}; kubespray cannot remove it while it runs;"
-            " keep it in the list, or switch it off and name it among the lost nodes"
+            f"cluster.nodePools: gone-1 is the first node of {group}, which kubespray cannot remove while it runs;"
+            " keep it in the list, or switch it off and list it in lost"
             for group in ("kube_control_plane", "etcd")
         ],
     ),

@@ -82,7 +82,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300, kubespray in mi300 (4)",
         users="1 label changed",
         resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
-        says=("mi300x-austin-1 is the first of kube_control_plane; kubespray cannot remove it while it runs",),
+        says=("mi300x-austin-1 is the first node of kube_control_plane, which kubespray cannot remove while it runs",),
     ),
     "upgrade-kubernetes": PullRequest(
         first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.34.6"),),

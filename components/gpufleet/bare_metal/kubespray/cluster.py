@@ -26,7 +26,7 @@ MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, 
 
 BOOTSTRAP = """\
 import json, os, pathlib, sys
-if sys.version_info < (3, 11): sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; 3.11 to 3.13 is needed")
+if sys.version_info < (3, 11): sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; use 3.11 to 3.13")
 folder, payload = os.path.abspath(sys.argv[1]), json.load(sys.stdin)
 for name, text in payload["files"].items():
     file = pathlib.Path(folder, "driver", name)

@@ -125,7 +125,7 @@ def test_a_node_that_is_still_wanted_is_not_removed(cluster: Runner, new: MakeNo
     """Its resource may be deleted with others that are protected left out, or because its provider changes."""
     ended = cluster.call("remove", json.dumps({"node": "w-1"}))
     assert (ended.code, cluster.calls()) == (0, [])
-    assert "w-1 is still in the list of nodes; nothing is removed" in ended.err
+    assert "w-1 is still in the list of nodes; not removed" in ended.err
 
 
 def test_the_kubeconfig_stays_until_another_is_asked_for(cluster: Runner, new: MakeNode) -> None:
@@ -219,7 +219,7 @@ def test_a_change_that_cannot_be_is_refused_and_not_written_down(cluster: Runner
     cluster.args = before
     assert (ended.code, cluster.calls()) == (1, [])
     assert ended.err.splitlines() == [
-        "kubernetes: 1.33.0 is older than 1.35.4, which the cluster runs; use 1.35.4 or newer"
+        "kubernetes: 1.33.0 is older than 1.35.4, the cluster's version; use 1.35.4 or newer"
     ]
     assert json.loads((cluster.folder / "desired.json").read_text())["kubernetes"] == "1.35.4"
 
@@ -235,7 +235,8 @@ def test_what_a_live_cluster_cannot_change_is_refused_whichever_driver_made_it(c
         assert (ended.code, cluster.calls()) == (1, [])
         assert ended.err.splitlines() == [
             "variables.all.kube_pods_subnet: 10.96.0.0/16 differs from 10.233.64.0/18, with which the cluster was"
-            " created; kubespray cannot change it in a live cluster; restore 10.233.64.0/18, or create a new cluster"
+            " created; kubespray cannot change it in an existing cluster; restore 10.233.64.0/18, or create a new"
+            " cluster"
         ]
 
 
@@ -269,7 +270,7 @@ def test_killed_in_the_middle_nothing_overlaps_and_the_next_run_goes_on(
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     second = cluster.converge_begun()
-    assert "waiting for another run on this cluster to end" in first_line(second)
+    assert "waiting for another run on this cluster;" in first_line(second)
     assert len(cluster.playbooks()) == 1
     waiting.unlink()
     ended = cluster.ended(second)
@@ -348,7 +349,10 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: pathlib.Path) -> None:
         runner.call("enroll")
         ended = runner.converge()
         assert ended.code == 1
-        assert "a run needs 64 MiB for its log; free some, then run `pulumi up` again" in ended.err.splitlines()[-1]
+        assert (
+            "a run requires 64 MiB for its log; free disk space, then run `pulumi up` again"
+            in ended.err.splitlines()[-1]
+        )
         (disk / "ballast").write_bytes(bytes(disk_left(disk)))
         full = runner.converge(nodes=[dataclasses.replace(node, labels={f"label-{n}": "x" * 60 for n in range(200)})])
         assert full.code == 1
@@ -407,14 +411,14 @@ def test_a_tag_that_is_another_commit_is_refused(tmp_path: pathlib.Path, mirror:
     source = Kubespray(url=f"file://{mirror}", commit="0" * 40, venv=str(VENV), python=sys.executable)
     _, ended = installed(tmp_path, source)
     assert ended.code == 1
-    assert "the tag has moved or the mirror is another's" in ended.err
+    assert "the tag has moved, or the mirror has other content" in ended.err
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
         (Kubespray(url="file:///no/such/repository", venv=str(VENV)), "git -c"),
-        (Kubespray(folder="/no/such/folder", venv=str(VENV)), "there is no cluster.yml in it"),
+        (Kubespray(folder="/no/such/folder", venv=str(VENV)), "has no cluster.yml"),
         (Kubespray(folder=str(STAND_IN), venv="/no/such/venv"), "No such file or directory; install it"),
     ],
 )

@@ -90,7 +90,7 @@ def test_hosts_that_go_down(hosts: Hosts, tmp_path: pathlib.Path) -> None:
     hosts.started["w-1"].stop()
     ended = made.converge()
     assert ended.code == 0, ended.err
-    assert "w-1 cannot be reached; going on without it" in ended.err
+    assert "w-1 is unreachable; continuing without it" in ended.err
     assert "new-1" in made.members()
     # One that is down cannot be drained; one that is given up can be removed.
     first, refused = made.remove("w-1")

@@ -205,8 +205,8 @@ CHANGES: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, str | None]
     "a worker's own address": (DOCUMENT_000, with_node(WORKER, internal_address="10.0.0.9"), "ip changes from None"),
     "two etcd members less": (changed(nodes=FIVE), changed(nodes=FIVE[:3]), None),
     "two etcd members more": (changed(nodes=FIVE[:3]), changed(nodes=FIVE), None),
-    "the first gone": (changed(nodes=FIVE), changed(nodes=FIVE[2:]), "n1 is the first of kube_control_plane"),
-    "another order": (changed(nodes=FIVE), changed(nodes=[FIVE[1], FIVE[0], *FIVE[2:]]), "have another order"),
+    "the first gone": (changed(nodes=FIVE), changed(nodes=FIVE[2:]), "n1 is the first node of kube_control_plane"),
+    "another order": (changed(nodes=FIVE), changed(nodes=[FIVE[1], FIVE[0], *FIVE[2:]]), "the order of nodes in"),
     "a new one in front": (changed(nodes=FIVE[2:]), changed(nodes=FIVE), "precedes an existing one"),
     "etcd exchanged": (changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[4]]), "gains n5 and loses n3 at once"),
     "a role gone": (
@@ -219,7 +219,7 @@ CHANGES: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, str | None]
         changed(
             nodes=[FIRST, *(dataclasses.replace(each, roles=("worker", "etcd")) for each in WORKERS[:2]), WORKERS[2]]
         ),
-        "which kubespray gives to new nodes only",
+        "which kubespray only gives to new nodes",
     ),
     "a control plane works too": (
         DOCUMENT_000,

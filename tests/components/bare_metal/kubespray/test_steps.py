@@ -228,7 +228,10 @@ def test_what_recovers_has_the_survivors_first_and_the_dead_in_their_groups() ->
     ("after", "said"),
     [
         (changed(nodes=FIVE[3:], lost=["n1", "n2", "n3"]), "no node of kube_control_plane is left"),
-        (changed(nodes=FIVE[1:4]), "n1 is the first of kube_control_plane; kubespray cannot remove it while it runs"),
+        (
+            changed(nodes=FIVE[1:4]),
+            "n1 is the first node of kube_control_plane, which kubespray cannot remove while it runs",
+        ),
         (changed(nodes=[dataclasses.replace(FIVE[0], generation=2), *FIVE[1:3]]), "move it to the end of the list"),
         (changed(nodes=[FIVE[0], *FIVE[3:]], lost=["n2"]), "etcd gains n4, n5 and loses n3"),
     ],
@@ -279,7 +282,7 @@ def test_where_it_is_not_known_what_the_nodes_have_everything_is_applied() -> No
 def test_what_no_playbook_applies_is_left_to_a_person() -> None:
     assert not [*left_by_hand({"auto_renew_certificates": True, "kube_proxy_mode": "nftables"})]
     (line,) = left_by_hand({"auto_renew_certificates": False})
-    assert line.endswith("run on each control plane: systemctl disable --now k8s-certs-renew.timer")
+    assert line.endswith("run on each control plane node: systemctl disable --now k8s-certs-renew.timer")
 
 
 def test_removals_confirm_themselves_and_wait_for_jobs() -> None:

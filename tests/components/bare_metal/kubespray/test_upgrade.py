@@ -72,7 +72,7 @@ def test_one_minor_at_a_time_and_the_control_plane_first(cluster: Runner, tmp_pa
     ended = cluster.converge(kubernetes_version=THIRD)
     assert (ended.code, cluster.calls()) == (1, [])
     assert ended.err.splitlines() == [
-        f"kubernetes: {THIRD} is more than one minor version after {FIRST}, which the cluster runs; kubespray upgrades"
+        f"kubernetes: {THIRD} is more than one minor version after {FIRST}, the cluster's version; kubespray upgrades"
         " one minor version at a time; upgrade to 1.34 first"
     ]
     for version in (SECOND, THIRD):

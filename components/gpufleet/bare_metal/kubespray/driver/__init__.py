@@ -1,1 +1,1 @@
-"""The program that runs kubespray. It is sent to the machine where kubespray runs: standard library only."""
+"""Driver of kubespray, which Pulumi sends to the machine that runs kubespray. Standard library only."""

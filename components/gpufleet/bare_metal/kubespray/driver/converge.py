@@ -1,8 +1,9 @@
-"""Runs kubespray on one cluster: one run at a time, only what is needed, and again from where the last one ended.
+"""Commands of the driver, which run kubespray on one cluster: one run at a time, only the necessary playbooks, resuming
+where the last run ended.
 
-Sent to the machine that runs kubespray, with the modules that it imports. A command's payload comes by standard
-input (payloads.py); the state lies in the cluster's folder, with the journal of what is in the cluster. Progress goes
-to standard error, results to standard output.
+Sent to the machine that runs kubespray, with the modules that it imports. Payloads arrive on standard input
+(payloads.py). The cluster's folder contains the state, with a journal of the cluster's members. Progress goes to
+standard error, results to standard output.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ from gpufleet.bare_metal.kubespray.driver.steps import (
 )
 
 FOLDER = "CLUSTER_FOLDER"
-"""Stands for the cluster's folder in files that are sent, until they are there."""
+"""Placeholder for the cluster's folder in payloads."""
 
 SECRETS = "inventory/group_vars/all/secrets.yml"
-"""Variables of all hosts that are secret, in the cluster's folder."""
+"""File with secret variables of all hosts, in the cluster's folder."""
 
 SECRET_VARIABLES = "secret variables"
-"""Key of their digests among the groups of variables in a journal."""
+"""Key of the digests of secret variables, beside the groups of variables in a journal."""
 
 HOST_SECRETS = "inventory/host_vars/{}/secrets.yml"
-"""Those of one host."""
+"""File with secret variables of one host."""
 
 SSH_FILES: tuple[Literal["ssh_config"], Literal["known_hosts"]] = ("ssh_config", "known_hosts")
 """Files of the SSH client, in the cluster's folder."""
 
-GOING = ("remove-node.yml", "recover-control-plane.yml")
+REMOVAL_PLAYBOOKS = ("remove-node.yml", "recover-control-plane.yml")
 """Playbooks that remove members."""
 
 CLUSTER_INFO_FILE = "cluster-info.yml"
-"""Playbook of the driver's own, in the cluster's folder."""
+"""The driver's own playbook, in the cluster's folder."""
 
 CLUSTER_INFO = """\
 - name: Name the API server that nodes join at
@@ -88,8 +89,8 @@ CLUSTER_INFO = """\
       args: {executable: /bin/bash}
       when: loadbalancer_apiserver is not defined
 """
-"""kubeadm joins new nodes at the server that cluster-info names, the first control plane node that there was. kubespray
-leaves that to an editor (docs/operations/nodes.md:114-118 at v2.31.0)."""
+"""Playbook that updates cluster-info, by which kubeadm joins new nodes. It names the original first control plane node;
+kubespray leaves the change to an administrator (docs/operations/nodes.md:114-118 at v2.31.0)."""
 
 LAUNCHER = """\
 #!/bin/sh
@@ -99,24 +100,26 @@ exec {venv}/bin/python -m gpufleet.bare_metal.kubespray.driver.converge {folder}
 
 
 def failure(step: Step, outcome: Outcome, log: pathlib.Path) -> RunError:
-    """What to tell of a run that failed."""
-    bad = [f"host {host}: {said}" for host, said in sorted({**outcome.failed, **outcome.unreachable}.items())]
-    ended = f"exit status {outcome.code}" if outcome.code >= 0 else f"ended by signal {-outcome.code}"
-    lines = [f"{step['playbook']} failed: {len(bad)} of {len(step['inventory'])} hosts, {ended}", *bad]
-    if not bad:
-        lines.append(_last_words(log))
+    """Return the error of a failed run."""
+    errors = {**outcome.failed, **outcome.unreachable}
+    failed = [f"host {host}: {error}" for host, error in sorted(errors.items())]
+    status = f"exit status {outcome.code}" if outcome.code >= 0 else f"ended by signal {-outcome.code}"
+    lines = [f"{step['playbook']} failed: {len(failed)} of {len(step['inventory'])} hosts, {status}", *failed]
+    if not failed:
+        lines.append(_last_line(log))
     lines.append(f"log: {log} on {socket.gethostname()}")
-    lines.append("what has been done stays; run `pulumi up` again once it is mended, and it goes on")
+    lines.append("completed steps are kept; fix the cause, then run `pulumi up` again to continue")
     return RunError("\n".join(lines))
 
 
-def _last_words(log: pathlib.Path) -> str:
+def _last_line(log: pathlib.Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"it ended in its middle; its last line: {lines[-1][:400]}" if lines else "it printed nothing"
+    return f"the run was interrupted; its last line: {lines[-1][:400]}" if lines else "the run printed nothing"
 
 
 def with_all_secrets(folder: pathlib.Path, desired: Desired) -> Desired:
-    """What is wanted with digests of secret variables, so that a change of one is seen as a change of its name."""
+    """Return the desired state with digests of secret variables, so that a changed secret counts as a change of its
+    variable."""
     secret = folder / SECRETS
     lines = secret.read_text().splitlines() if secret.exists() else []
     digests = {
@@ -130,7 +133,8 @@ def with_all_secrets(folder: pathlib.Path, desired: Desired) -> Desired:
 
 
 def with_secrets(folder: pathlib.Path, name: str, node: Node) -> Node:
-    """The node with a digest of its secret variables, so that a change of them is one of the node."""
+    """Return the node with a digest of its secret variables, so that a changed secret counts as a change of the
+    node."""
     file = folder / HOST_SECRETS.format(name)
     return node | {"secrets": hashlib.sha256(file.read_bytes()).hexdigest()} if file.exists() else node
 
@@ -139,7 +143,7 @@ def with_secrets(folder: pathlib.Path, name: str, node: Node) -> Node:
 
 
 def set_up(cluster: Cluster, payload: InstallPayload) -> None:
-    """Install kubespray if it is missing, and the script that starts every other command."""
+    """Install kubespray if it is missing, and the script that runs all other commands."""
     with cluster.locked():
         checkout, venv = install(cluster.folder.parent / "kubespray", payload["source"], say)
         cluster.write("kubespray.json", json.dumps({"checkout": str(checkout), "venv": str(venv)}))
@@ -179,13 +183,13 @@ def entrust(cluster: Cluster, payload: EntrustPayload) -> None:
 
 
 def literal(variables: Mapping[str, str]) -> str:
-    """Return variables as YAML whose values Ansible does not take for templates: a password may contain `{{`."""
+    """Return variables as YAML whose values Ansible does not evaluate as templates: a password may contain `{{`."""
     lines = [f"{json.dumps(name)}: !unsafe {_quoted(value)}\n" for name, value in sorted(variables.items())]
     return "".join(lines) or "{}\n"
 
 
 def _quoted(text: str) -> str:
-    """A double-quoted YAML scalar. YAML has no surrogate pairs, so JSON's escapes of other scripts are not its own."""
+    """Return a double-quoted YAML scalar. YAML has no surrogate pairs, so JSON's escapes are not usable."""
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", json.dumps(text, ensure_ascii=False))
 
 
@@ -213,17 +217,17 @@ def stage(cluster: Cluster, payload: ConvergePayload) -> None:
     if payload["secrets"] is None:
         for name in ("identity", SECRETS):
             (cluster.folder / name).unlink(missing_ok=True)
-    going = leaving(cluster.journal(), desired)
-    # Whoever is to be removed is still logged in to.
+    removed_nodes = leaving(cluster.journal(), desired)
+    # Nodes that are still to be removed need their secrets, such as the password of sudo.
     for folder in cluster.folder.glob("inventory/host_vars/*"):
-        if folder.name not in {*payload["secret_hosts"], *going}:
+        if folder.name not in {*payload["secret_hosts"], *removed_nodes}:
             shutil.rmtree(folder)
     if payload["ssh"]:
-        stage_ssh(cluster, payload["ssh"], {*desired["nodes"], *going})
+        stage_ssh(cluster, payload["ssh"], {*desired["nodes"], *removed_nodes})
 
 
 def stage_ssh(cluster: Cluster, connections: SshConnections, wanted: Set[str]) -> None:
-    """Write the SSH client's files. A host that is being removed keeps the part that it had before."""
+    """Write the SSH client's files. A host that is being removed keeps its previous part."""
     file = cluster.folder / "ssh.json"
     before: dict[str, SshFiles] = json.loads(file.read_text()) if file.exists() else {}
     known = {host: files for host, files in (before | connections["hosts"]).items() if host in wanted}
@@ -234,15 +238,15 @@ def stage_ssh(cluster: Cluster, connections: SshConnections, wanted: Set[str]) -
 
 
 def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
-    """Runs one step after another until all is there, and commits each."""
+    """Run one step after another until the desired state is reached, and commit each to the journal."""
     desired = with_all_secrets(cluster.folder, desired)
     while step := next_step(cluster.journal(), desired):
         journal = cluster.journal()
-        if step["playbook"] in GOING:
+        if step["playbook"] in REMOVAL_PLAYBOOKS:
             member_removed(cluster, desired, step, lock)
             continue
-        begun = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
-        cluster.keep(journal | {"touched": journal["touched"] | begun})
+        started = {name: desired["nodes"][name] for name in step["brings"] if name not in journal["members"]}
+        cluster.keep(journal | {"touched": journal["touched"] | started})
         if step["limit"]:
             gather(cluster, step, lock)
         outcome, log = cluster.run(step, lock)
@@ -252,11 +256,11 @@ def brought_up(cluster: Cluster, desired: Desired, lock: int) -> None:
         cluster.keep(after)
         for line in left_by_hand(_new_values(journal, after)):
             say(line)
-    say("nothing is left to do")
+    say("the cluster matches its desired state")
 
 
 def _new_values(before: Journal, after: Journal) -> dict[str, Any]:
-    """New values of the variables that a step has changed, by name."""
+    """Return the new values of variables that a step has changed, by name."""
     if "variables" not in before:
         return {}
     changed = changed_variables(before, {"variables": after.get("variables", {})}) or []  # type: ignore[typeddict-item]
@@ -265,8 +269,8 @@ def _new_values(before: Journal, after: Journal) -> dict[str, Any]:
 
 
 def member_removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
-    """Remove dead members. Where the first of the control plane is among them, kubeadm is told which is the first now:
-    whatever joins later asks there."""
+    """Remove dead members. If the first control plane node is among them, update cluster-info, by which kubeadm joins
+    new nodes."""
     if step["limit"]:
         gather(cluster, step, lock)
     outcome, log = cluster.run(step, lock)
@@ -276,43 +280,43 @@ def member_removed(cluster: Cluster, desired: Desired, step: Step, lock: int) ->
     if step.get("broken") and control[0] in step["brings"]:
         cluster.write(CLUSTER_INFO_FILE, CLUSTER_INFO)
         survivors = {name: node for name, node in step["inventory"].items() if name not in step["brings"]}
-        told = whole(str(cluster.folder / CLUSTER_INFO_FILE), survivors, [])
-        told["limit"] = with_role(survivors, CONTROL_PLANE)[:1]
-        outcome, log = cluster.run(told, lock)
+        update = whole(str(cluster.folder / CLUSTER_INFO_FILE), survivors, [])
+        update["limit"] = with_role(survivors, CONTROL_PLANE)[:1]
+        outcome, log = cluster.run(update, lock)
         if not outcome.well:
-            raise failure(told, outcome, log)
+            raise failure(update, outcome, log)
     cluster.keep(committed(cluster.journal(), desired, step))
 
 
 def gather(cluster: Cluster, step: Step, lock: int) -> None:
-    """Gathers the facts of all hosts, without which kubespray refuses to be limited to some (docs/operations/nodes.md
-    at v2.31.0). A node that is down and that the step is not for keeps the facts it had, and does not hold it up."""
+    """Gather the facts of all hosts, which kubespray requires for a run that is limited to some of them
+    (docs/operations/nodes.md at v2.31.0). A node that is down keeps its previous facts, unless the step needs it."""
     down = unreachable(cluster, step, lock)
     missing = [name for name in down if not (cluster.folder / "facts" / name).exists()]
     if missing:
         raise RunError(
-            f"{step['playbook']}: {', '.join(missing)} cannot be reached, and nothing is known of it from before; bring"
-            " it up, or remove it from the list and name it among the lost nodes"
+            f"{step['playbook']}: {', '.join(missing)} is unreachable, and has no facts of an earlier run; start it, or"
+            " remove it from the nodes and list it in lost"
         )
 
 
 def unreachable(cluster: Cluster, step: Step, lock: int) -> list[str]:
-    """Nodes that are down and that the step can do without, once facts of all others have been gathered.
+    """Gather the facts of all nodes, and return the nodes that are down and not needed by the step.
 
-    Raises RunError where it cannot do without.
+    Raise RunError if a needed node is down.
     """
     broken = step.get("broken", [])
-    there = {name: node for name, node in step["inventory"].items() if name not in broken}
-    facts = whole("playbooks/facts.yml", there, [], {"any_errors_fatal": False})
+    working = {name: node for name, node in step["inventory"].items() if name not in broken}
+    facts = whole("playbooks/facts.yml", working, [], {"any_errors_fatal": False})
     facts |= {"inventory": step["inventory"], "broken": broken}
     outcome, log = cluster.run(facts, lock)
-    # kubespray works for one node through the first of either group.
-    firsts = [*with_role(there, CONTROL_PLANE)[:1], *with_role(there, ETCD)[:1]]
+    # kubespray delegates the work on a node to the first node of either group.
+    firsts = [*with_role(working, CONTROL_PLANE)[:1], *with_role(working, ETCD)[:1]]
     needed = {*step["brings"], *step["limit"], *firsts} - {*broken}
     if not outcome.recap or outcome.failed or needed & set(outcome.unreachable):
         raise failure(facts, outcome, log)
     for name in outcome.unreachable:
-        say(f"{name} cannot be reached; going on without it")
+        say(f"{name} is unreachable; continuing without it")
     return list(outcome.unreachable)
 
 
@@ -322,13 +326,13 @@ def remove(cluster: Cluster, payload: RemovePayload) -> None:
     with cluster.locked() as lock:
         desired = cluster.desired()
         if desired is None or name in desired["nodes"]:
-            say(f"{name} is still in the list of nodes; nothing is removed")
+            say(f"{name} is still in the list of nodes; not removed")
             return
         if name not in leaving(cluster.journal(), desired):
             say(f"{name} is not in the cluster")
             return
         if not cluster.journal()["members"]:
-            # Nothing has ever come up: there is no cluster to remove it from.
+            # No run has succeeded yet, so there is no cluster to remove it from.
             forget(cluster, desired)
             return
         while dead := dead_members(cluster.journal(), desired):
@@ -339,15 +343,15 @@ def remove(cluster: Cluster, payload: RemovePayload) -> None:
 
 
 def forget(cluster: Cluster, desired: Desired) -> None:
-    """Nodes that a first run began with are wanted no more before there was a cluster."""
+    """Drop nodes from the journal that are no longer desired before any run has succeeded."""
     journal = cluster.journal()
     gone = leaving(journal, desired)
-    say(f"no cluster has come up yet; {', '.join(gone)} may have parts of Kubernetes on it")
+    say(f"the cluster has not been created yet; {', '.join(gone)} may have parts of Kubernetes installed")
     cluster.keep(journal | {"touched": {key: node for key, node in journal["touched"].items() if key not in gone}})
 
 
 def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
-    """Runs one removal. Workers that are down and stay do not hold it up."""
+    """Run one removal. It skips remaining workers that are down."""
     if "reset_nodes" not in step["extra"]:
         step = without(step, unreachable(cluster, step, lock))
     outcome, log = cluster.run(step, lock)
@@ -359,7 +363,7 @@ def removed(cluster: Cluster, desired: Desired, step: Step, lock: int) -> None:
 
 
 def without(step: Step, down: Sequence[str]) -> Step:
-    """The step on every node but some. With a limit, Ansible's own `localhost` has to be named to be in it."""
+    """Return the step without some nodes. A limit must name Ansible's `localhost` explicitly."""
     limit = ["all", "localhost", *(f"!{name}" for name in down)] if down else []
     return step | {"limit": limit}
 
@@ -368,12 +372,12 @@ def reset(cluster: Cluster) -> None:
     """Remove Kubernetes from every node in one run, then delete the cluster's journal and secrets."""
     with cluster.locked() as lock:
         journal = cluster.journal()
-        there = journal["touched"] | journal["members"]
+        nodes = journal["touched"] | journal["members"]
         desired = cluster.desired()
-        lost = [name for name in (desired["lost"] if desired else []) if name in there]
-        if there:
+        lost = [name for name in (desired["lost"] if desired else []) if name in nodes]
+        if nodes:
             step = without(
-                whole("reset.yml", there, [], {"reset_confirmation": "yes", "skip_confirmation": True}), lost
+                whole("reset.yml", nodes, [], {"reset_confirmation": "yes", "skip_confirmation": True}), lost
             )
             outcome, log = cluster.run(step, lock)
             if not outcome.well:
@@ -385,15 +389,15 @@ def reset(cluster: Cluster) -> None:
 
 
 def kubeconfig(cluster: Cluster, payload: KubeconfigPayload) -> None:
-    """Print the administrator's kubeconfig. kubespray issues a new certificate whenever it writes the file, so it
-    writes the file only if that is missing or the generation has changed."""
+    """Print the administrator's kubeconfig. Let kubespray write the file only if it is missing or the generation has
+    changed, because kubespray issues a new certificate each time."""
     import yaml
 
     artifact = cluster.folder / "inventory" / "artifacts" / "admin.conf"
     served = cluster.folder / "inventory" / "artifacts" / "served"
     with cluster.locked() as lock:
-        given = served.read_text() if served.exists() else payload["generation"]
-        if not artifact.exists() or given != payload["generation"]:
+        generation = served.read_text() if served.exists() else payload["generation"]
+        if not artifact.exists() or generation != payload["generation"]:
             step = whole("cluster.yml", cluster.journal()["members"], [])
             outcome, log = cluster.run(step, lock, "--tags", "client")
             if not outcome.well:
@@ -441,6 +445,6 @@ def main(folder: str, command: str, payload: Any) -> int:
 
 
 if __name__ == "__main__":
-    # A deletion of a resource without standard input has none.
+    # pulumi-command passes no standard input when it deletes a resource without `stdin`.
     text = sys.stdin.read()
     sys.exit(main(sys.argv[1], sys.argv[2], json.loads(text) if text.strip() else {}))

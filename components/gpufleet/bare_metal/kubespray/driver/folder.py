@@ -1,6 +1,6 @@
-"""The folder of one cluster on the machine that runs kubespray: its lock, its journal, its runs.
+"""Folder of one cluster on the machine that runs kubespray: its lock, its journal, its runs.
 
-Sent to the machine that runs kubespray as it is: standard library only.
+Sent unchanged to the machine that runs kubespray: standard library only.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NO_CLUSTER: Journal = {
 
 
 class RunError(Exception):
-    """Nothing was run, or a run failed. The message is for people, a line for each thing to know."""
+    """Error raised if a run cannot start, or fails. The message has one line for each fact."""
 
 
 def say(line: str) -> None:
-    """Progress. That nobody reads it any more, since whoever started this has been killed, ends no run."""
+    """Report progress. Errors are ignored, so that a run continues after its caller has been killed."""
     now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
     with contextlib.suppress(OSError):
         print(f"{now} {line[: playbook.LINE_LIMIT]}", file=sys.stderr, flush=True)
@@ -50,39 +50,39 @@ class Cluster:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
-        """Nothing else runs on the cluster meanwhile. The lock is the kernel's, and ends with its last holder."""
+        """Hold the cluster's lock, so that no other run starts. The kernel releases it when the last holder ends."""
         with (self.folder / "lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"waiting for another run on this cluster to end; its log is the newest in {self.folder / 'logs'}")
+                say(f"waiting for another run on this cluster; its log is the newest in {self.folder / 'logs'}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield lock.fileno()
 
     def journal(self) -> Journal:
-        """What is in the cluster."""
+        """Return the journal of the cluster's members."""
         if not self._journal.exists():
             return NO_CLUSTER
         journal: Journal = json.loads(self._journal.read_text())
         desired = self.desired()
         if journal["members"] and "immutable" not in journal and desired:
-            # An older driver wrote it. What it staged last is what the cluster was made with, as far as is known.
+            # An older driver wrote the journal. Its last desired state is the best known state at creation.
             journal["immutable"] = immutable(desired["variables"])
         return journal
 
     def keep(self, journal: Journal) -> None:
-        """Writes the journal, whole or not at all."""
+        """Write the journal atomically."""
         self.write("journal.json", json.dumps(journal, indent=1))
 
     def desired(self) -> Desired | None:
-        """What was wanted last."""
+        """Return the last desired state; None if there is none."""
         if not self._desired.exists():
             return None
         desired: Desired = json.loads(self._desired.read_text())
         return desired
 
     def write(self, name: str, text: str) -> None:
-        """Writes a file of the folder for its owner alone, whole or not at all."""
+        """Write a file of the folder atomically, readable only by its owner."""
         file = self.folder / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.part")
@@ -93,33 +93,33 @@ class Cluster:
         part.replace(file)
 
     def surroundings(self) -> playbook.Surroundings:
-        """Where kubespray is. Raises RunError where it has not been installed."""
+        """Return the places of kubespray. Raise RunError if it is not installed."""
         file = self.folder / "kubespray.json"
         if not file.exists():
-            raise RunError(f"{file}: is missing; the resource that installs kubespray has not run")
+            raise RunError(f"{file}: is missing; the command `install` has not run")
         found = json.loads(file.read_text())
         return playbook.Surroundings(
             checkout=pathlib.Path(found["checkout"]), venv=pathlib.Path(found["venv"]), folder=self.folder
         )
 
     def run(self, step: Step, lock: int, *options: str) -> tuple[playbook.Outcome, pathlib.Path]:
-        """Runs one step with an inventory of its own making."""
+        """Run one step with its own inventory."""
         place = self.surroundings()
         free = shutil.disk_usage(self.folder).free
         if free < playbook.SPACE_NEEDED:
             raise RunError(
-                f"{self.folder}: {free // 2**20} MiB are free on {socket.gethostname()}; a run needs"
-                f" {playbook.SPACE_NEEDED // 2**20} MiB for its log; free some, then run `pulumi up` again"
+                f"{self.folder}: {free // 2**20} MiB are free on {socket.gethostname()}; a run requires"
+                f" {playbook.SPACE_NEEDED // 2**20} MiB for its log; free disk space, then run `pulumi up` again"
             )
-        # JSON is YAML too; the file's name decides who reads it, and kubespray's ansible.cfg leaves out `.ini`.
+        # JSON is YAML too. The suffix selects Ansible's plugin, and kubespray's ansible.cfg ignores `.ini`.
         self.write("inventory/hosts.yaml", json.dumps(hosts(step["inventory"], step.get("broken", ())), indent=1))
         for name in ("logs", "facts", "cp", "tmp"):
             (self.folder / name).mkdir(mode=0o700, exist_ok=True)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
         name = pathlib.Path(step["playbook"]).stem
         log = self.folder / "logs" / f"{now}-{name}.log"
-        whom = f" for {', '.join(step['limit'])}" if step["limit"] else ""
-        say(f"{step['playbook']}{whom}: log {log}")
+        limit = f" for {', '.join(step['limit'])}" if step["limit"] else ""
+        say(f"{step['playbook']}{limit}: log {log}")
         outcome = playbook.run(
             place,
             step["playbook"],

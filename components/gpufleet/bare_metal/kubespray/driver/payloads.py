@@ -1,6 +1,6 @@
-"""Payloads of the driver's commands: what Pulumi sends as JSON on standard input. `enroll` and `reset` have none.
+"""Payloads of the driver's commands, which Pulumi sends as JSON on standard input. `enroll` and `reset` have none.
 
-Sent to the machine that runs kubespray as it is: standard library only.
+Sent unchanged to the machine that runs kubespray: standard library only.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class ConvergePayload(TypedDict):
     secret_hosts: list[str]
     """Hosts with secret variables of their own."""
     ssh: SshConnections | None
-    """SSH configuration; None where variables define another connection for every host."""
+    """SSH configuration; None if variables define another connection for every host."""
 
 
 class RemovePayload(Node):
-    """Payload of `remove`: the node as it is wanted, so that the resource shows changes of it, and its name."""
+    """Payload of `remove`: the desired node, so that the resource shows changes of it, and its name."""
 
     node: str
     """Name of the node; the only key that `remove` reads."""

@@ -1,6 +1,6 @@
-"""One run of a playbook of kubespray: its surroundings, its progress, and what came of it.
+"""One run of a kubespray playbook: its environment, its progress, and its outcome.
 
-Sent to the machine that runs kubespray as it is: standard library only.
+Sent unchanged to the machine that runs kubespray: standard library only.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LINE_LIMIT = 1000
-"""Characters of a line that is handed on. pulumi-command reads lines of at most 64 KiB and then hangs
-(LogOutput in provider/pkg/provider/util/util.go at v1.2.1)."""
+"""Maximum length of a line of progress. pulumi-command hangs after a line of more than 64 KiB (LogOutput in
+provider/pkg/provider/util/util.go at v1.2.1)."""
 
 SPACE_NEEDED = 64 * 2**20
-"""Bytes that have to be free before a run: its log, the facts of the hosts, the journal."""
+"""Minimum free disk space in bytes before a run: its log, the facts of the hosts, the journal."""
 
 SOCKET_LIMIT = 107
-"""Bytes of the path of a socket (sun_path in unix(7), less its end)."""
+"""Maximum length of a socket's path in bytes (sun_path in unix(7), without its terminator)."""
 
 SOCKET_NAME = len("/0123456789.") + 16
-"""Bytes that Ansible's name for a connection and ssh's suffix of it take."""
+"""Length in bytes of Ansible's name for a connection and ssh's suffix."""
 
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(?:(?P<role>[^\]]*?) : )?(?P<task>.*)\] \*+$")
 _PLAY = re.compile(r"^PLAY \[(?P<play>.*)\] \*+$")
@@ -41,16 +41,16 @@ _RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(?P<
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a run."""
+    """Outcome of a run."""
 
     code: int
     """Exit status; negative for a signal."""
     recap: bool
-    """Whether Ansible came to its end."""
+    """Whether Ansible reached its end."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Hosts on which a task failed, each with the task and what it said."""
+    """Hosts on which a task failed, each with the task and its message."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that were not reached, likewise."""
+    """Unreachable hosts, each with the task and its message."""
 
     @property
     def well(self) -> bool:
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Reader:
-    """Reads what Ansible's default callback prints, line by line."""
+    """Parser of the output of Ansible's default callback, line by line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -71,12 +71,12 @@ class Reader:
         self._unreachable: dict[str, str] = {}
 
     def read(self, line: str) -> None:
-        """The next line."""
+        """Parse the next line."""
         if self._pending:
-            host, said = self._pending
+            host, error = self._pending
             self._pending = None
             if line.strip() != "...ignoring":
-                self._last[host] = said
+                self._last[host] = error
         if found := _TASK.match(line):
             self._tasks += 1
             self._task = f"{found['role']} : {found['task']}" if found["role"] else found["task"]
@@ -92,40 +92,40 @@ class Reader:
         elif self._recap and (found := _RECAP.match(line)):
             host = found["host"]
             if int(found["lost"]):
-                self._unreachable[host] = self._last.get(host, "not reached")
+                self._unreachable[host] = self._last.get(host, "unreachable")
             elif int(found["failed"]):
                 self._failed[host] = self._last.get(host, "a task failed")
 
     def outcome(self, code: int) -> Outcome:
-        """What came of the run, once all is read."""
+        """Return the outcome of the run, after the last line."""
         return Outcome(code=code, recap=self._recap, failed=self._failed, unreachable=self._unreachable)
 
 
 def message(result: str) -> str:
-    """What a failed task says, out of its result: at most 400 characters on one line."""
+    """Return the message in the result of a failed task: at most 400 characters on one line."""
     with contextlib.suppress(ValueError):
         task = json.loads(result)
         parts = [str(task[key]) for key in ("msg", "stderr", "reason") if isinstance(task, dict) and task.get(key)]
         result = "; ".join(parts) or result
     line = " ".join(result.split())
-    # What ssh has to say comes last.
+    # The message of ssh comes last.
     return line if len(line) <= 400 else f"{line[:190]} … {line[-200:]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Where kubespray runs."""
+    """Places that a run of kubespray uses."""
 
     checkout: pathlib.Path
-    """kubespray's source."""
+    """Folder of kubespray's source."""
     venv: pathlib.Path
-    """The Python environment with kubespray's Ansible."""
+    """Python environment with kubespray's Ansible."""
     folder: pathlib.Path
-    """The cluster's own folder."""
+    """Folder of the cluster."""
 
     def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
-        """What Ansible is told by its environment. It comes before kubespray's ansible.cfg, which keeps facts of every
-        cluster in /tmp by host name alone, and checks no host's key."""
+        """Return the environment variables of Ansible. They override kubespray's ansible.cfg, which caches facts of all
+        clusters in /tmp by host name only, and does not verify host keys."""
         kept = {key: value for key, value in caller.items() if not key.startswith(("ANSIBLE_", "PYTHON", "PULUMI_"))}
         ssh_config = self.folder / "ssh_config"
         sockets = self.folder / "cp"
@@ -144,7 +144,7 @@ class Surroundings:
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
             "ANSIBLE_CACHE_PLUGIN": "jsonfile",
             "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(self.folder / "facts"),
-            # Facts are gathered before every run that needs them, and a host that is down has no newer ones.
+            # Facts never expire: runs that need them gather them first, and hosts that are down have no newer ones.
             "ANSIBLE_CACHE_PLUGIN_TIMEOUT": "0",
             "ANSIBLE_LOCAL_TEMP": str(self.folder / "tmp"),
             "ANSIBLE_STDOUT_CALLBACK": "default",
@@ -168,8 +168,8 @@ def run(
     options: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Runs a playbook to its end. Its output goes to the log itself, so that it goes on should this process be killed;
-    it keeps the lock until then. Extra variables are JSON: as `key=value` a boolean would be text."""
+    """Run a playbook to its end. It writes to the log directly and holds the lock, so that it continues if this process
+    is killed. Extra variables are JSON, because booleans in `key=value` would become text."""
     command = [str(place.venv / "bin" / "ansible-playbook"), "--become", "--inventory", str(inventory)]
     command += ["--limit", ":".join(limit)] if limit else []
     command += ["--extra-vars", json.dumps(dict(extra), sort_keys=True)] if extra else []
@@ -193,7 +193,7 @@ def run(
 
 @contextlib.contextmanager
 def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whoever ends this process by a signal that can be caught ends the run too."""
+    """End the run if this process receives a signal to end."""
 
     def end(signum: int, frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -211,7 +211,7 @@ def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _followed(lines: Any, process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Whole lines of a file that grows, until its writer has ended."""
+    """Yield complete lines of a growing file, until its writer has ended."""
     part = ""
     while True:
         ended = process.poll() is not None

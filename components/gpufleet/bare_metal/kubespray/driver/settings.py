@@ -1,6 +1,6 @@
-"""Settings that plain cluster.yml does not apply to a cluster that lives, and what does apply them.
+"""Settings that cluster.yml alone does not apply to an existing cluster, and how to apply them.
 
-Sent to the machine that runs kubespray as it is: standard library only. Sources are files of kubespray v2.31.0.
+Sent unchanged to the machine that runs kubespray: standard library only. Sources are files of kubespray v2.31.0.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 UPGRADE: Mapping[str, Any] = {"upgrade_cluster_setup": True}
-"""Variables with which cluster.yml rewrites what kubeadm manages, without a drain
-(roles/kubernetes/control-plane/tasks/kubeadm-setup.yml:259-263). They default to false, and only upgrade-cluster.yml,
-which drains every node, sets them by itself."""
+"""Variables with which cluster.yml rewrites the files that kubeadm manages, without a drain
+(roles/kubernetes/control-plane/tasks/kubeadm-setup.yml:259-263). The default is false; only upgrade-cluster.yml, which
+drains every node, sets them itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How kubespray applies a group of variables to a cluster that lives."""
+    """Way in which kubespray applies a group of variables to an existing cluster."""
 
     variables: tuple[str, ...]
-    """Names of the variables; `*` stands for the rest of a name."""
+    """Names of the variables; `*` matches the rest of a name."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Extra variables that cluster.yml needs."""
+    """Extra variables that cluster.yml requires."""
     task: str
-    """Task that applies the variables, or that writes what nothing reads again."""
+    """Task that applies the variables, or that writes a file which is only read at a restart."""
     source: str
     """File and line of the task."""
     effect: str
-    """What it does to a running cluster. No way of this table drains a node."""
+    """Effect on a running cluster. None of these drains a node."""
     by_hand: str = ""
-    """Command that is left to a person, because no playbook runs it."""
+    """Command to run manually, because no playbook runs it."""
 
 
 WAYS: tuple[Way, ...] = (
@@ -52,7 +52,7 @@ WAYS: tuple[Way, ...] = (
         ),
         task="Create kube-scheduler config",
         source="roles/kubernetes/control-plane/tasks/main.yml:46",
-        effect="the scheduler's file is written, and read when the scheduler restarts",
+        effect="the scheduler's configuration file changes; the scheduler reads it when it restarts",
         by_hand="crictl rmp -f $(crictl pods -q --name kube-scheduler)",
     ),
     Way(
@@ -82,19 +82,20 @@ WAYS: tuple[Way, ...] = (
         variables=("auto_renew_certificates",),
         task="Renew K8S control plane certificates monthly 2/2",
         source="roles/kubernetes/control-plane/tasks/main.yml:149",
-        effect="the timer is started where this is on, and left as it is where it is off",
+        effect="true starts the timer; false does not stop it",
         by_hand="systemctl disable --now k8s-certs-renew.timer",
     ),
 )
-"""What kubespray's own files say. Variables of no row are applied by plain cluster.yml, or by scale.yml on a worker."""
+"""Ways according to kubespray's files. Variables of no row are applied by cluster.yml alone, or by scale.yml on a
+worker."""
 
 MEMBERS = WAYS[2]
-"""The row of the API server's `--etcd-servers`: members that come or go change it (docs/operations/nodes.md:144, :163,
-where it is left to an editor)."""
+"""Row of the API server's `--etcd-servers`, which changes when etcd members are added or removed. kubespray leaves that
+to an administrator (docs/operations/nodes.md:144, :163)."""
 
 
 def ways(variables: Iterable[str]) -> Iterator[Way]:
-    """Yield the rows of the table that these variables are in; a variable is in the first row that names it."""
+    """Yield the rows of the table that match these variables. Each variable belongs to the first matching row."""
     rows = [
         next((way for way in WAYS if any(fnmatchcase(name, pattern) for pattern in way.variables)), None)
         for name in variables
@@ -103,13 +104,13 @@ def ways(variables: Iterable[str]) -> Iterator[Way]:
 
 
 def extra(variables: Iterable[str]) -> dict[str, Any]:
-    """Return the extra variables without which cluster.yml does not apply these variables."""
+    """Return the extra variables that cluster.yml requires to apply these variables."""
     return {name: value for way in ways(variables) for name, value in way.extra.items()}
 
 
 def left_by_hand(changes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each changed variable that no playbook applies, with its new value by name."""
+    """Yield a line for each changed variable that no playbook applies. `changes` are the new values by name."""
     for name, value in sorted(changes.items()):
         for way in ways([name]):
             if way.by_hand and value is not True:
-                yield f"{name}: {way.effect}; no playbook does more; run on each control plane: {way.by_hand}"
+                yield f"{name}: {way.effect}; to apply it, run on each control plane node: {way.by_hand}"

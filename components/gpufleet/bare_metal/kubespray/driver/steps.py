@@ -1,6 +1,6 @@
-"""What kubespray has to do to a cluster, from what is in it and what is wanted, and which changes it cannot make.
+"""Steps that bring a cluster from its journal to its desired state, and changes that kubespray cannot make.
 
-Sent to the machine that runs kubespray as it is: standard library only.
+Sent unchanged to the machine that runs kubespray: standard library only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from gpufleet.problem import Path, Problem
 CONTROL_PLANE, ETCD, WORKER = "control_plane", "etcd", "worker"
 
 GROUPS = {CONTROL_PLANE: "kube_control_plane", ETCD: "etcd", WORKER: "kube_node"}
-"""kubespray's groups, by role; it makes `k8s_cluster` of them by itself (roles/dynamic_groups at v2.31.0)."""
+"""kubespray's groups, by role. kubespray itself combines them to `k8s_cluster` (roles/dynamic_groups at v2.31.0)."""
 
 BROKEN = {CONTROL_PLANE: "broken_kube_control_plane", ETCD: "broken_etcd"}
 """Groups of dead members, by role (docs/operations/recover-control-plane.md at v2.31.0)."""
 
 FIXED = ("ip", "access_ip", "etcd_member_name")
-"""Variables of a host that its certificates, its etcd member and other nodes rely on."""
-
+"""Variables of a host on which its certificates, its etcd member and other nodes depend."""
 
 DETACH_SECONDS = 120
-"""Pause between two looks at the volumes of a drained node. Three pauses are the 6 minutes after which Kubernetes
-detaches the volumes of a node that does not answer (maxWaitForUnmountDuration of its attach-detach controller)."""
+"""Pause in seconds between two checks of a drained node's volumes. Three pauses are the 6 minutes after which
+Kubernetes detaches the volumes of an unresponsive node (maxWaitForUnmountDuration of its attach-detach controller)."""
 
 LOST: dict[str, Any] = {
     "reset_nodes": False,
@@ -36,11 +35,10 @@ LOST: dict[str, Any] = {
     "drain_retries": 0,
     "drain_grace_period": 0,
 }
-"""Variables for the removal of lost nodes. kubespray drains whatever has a Node object, and offers no way round it: the
-tag `pre-remove` cannot be skipped, as the role after it uses `nodes` (roles/remove-node/post-remove/tasks/main.yml:8 at
-v2.31.0). So the drain ends after a second (kubectl takes 0 for no limit), its failure is ignored, and volumes are not
-waited for (roles/remove_node/pre_remove/tasks/main.yml:27 and :44). Remaining pods go with the Node object."""
-
+"""Variables for the removal of lost nodes. kubespray always drains a node that has a Node object: the tag `pre-remove`
+cannot be skipped, because the next role uses `nodes` (roles/remove-node/post-remove/tasks/main.yml:8 at v2.31.0). So
+the drain ends after a second (0 means no limit to kubectl), its failure is ignored, and kubespray does not wait for
+volumes (roles/remove_node/pre_remove/tasks/main.yml:27 and :44). Remaining pods are deleted with the Node object."""
 
 IMMUTABLE: Mapping[str, Any] = {
     "cluster_name": "cluster.local",
@@ -54,10 +52,10 @@ IMMUTABLE: Mapping[str, Any] = {
     "container_manager": "containerd",
     "etcd_deployment_type": "host",
 }
-"""Variables that no playbook changes in a live cluster, with kubespray's defaults
-(roles/kubespray_defaults/defaults/main/main.yml:119, :212, :243-289, :338 and :437 at v2.31.0). kubeadm reads the
-networks and the name when it makes the cluster; Services and nodes keep what they were given then. kubespray installs
-another network plugin, container manager or etcd deployment beside the old one, which holds the state."""
+"""Variables that no playbook changes in an existing cluster, with kubespray's defaults
+(roles/kubespray_defaults/defaults/main/main.yml:119, :212, :243-289, :338 and :437 at v2.31.0). kubeadm reads networks
+and name only when it creates the cluster; Services and nodes keep their addresses. kubespray installs another network
+plugin, container manager or etcd deployment in addition to the old one, which holds the state."""
 
 
 class Node(TypedDict):
@@ -66,13 +64,13 @@ class Node(TypedDict):
     roles: list[str]
     variables: dict[str, Any]
     secrets: NotRequired[str]
-    """Digest of its secret variables, known where kubespray runs and nowhere else."""
+    """Digest of its secret variables, known only on the machine that runs kubespray."""
     generation: NotRequired[int]
-    """Generation of the machine's installation; 1 if it is missing."""
+    """Generation of the machine's installation; 1 if missing."""
 
 
 class Desired(TypedDict):
-    """What is wanted. Nodes are in the order of kubespray's groups: the first of a group is special."""
+    """Desired state. Nodes are in the order of kubespray's groups, whose first nodes are special."""
 
     nodes: dict[str, Node]
     variables: dict[str, dict[str, Any]]
@@ -85,7 +83,7 @@ class Desired(TypedDict):
 
 
 class Journal(TypedDict):
-    """What is in the cluster, as far as runs have ended well."""
+    """State of the cluster after all successful runs."""
 
     identity: str
     members: dict[str, Node]
@@ -94,14 +92,14 @@ class Journal(TypedDict):
     kubespray: str
     kubernetes: str
     variables: NotRequired[dict[str, dict[str, Any]]]
-    """Variables that every node has, by group, with digests of secret ones. Missing where it is not known what the
-    nodes have: after a member has gone, and in journals of older drivers."""
+    """Variables that every node has, by group, with digests of secret ones. Missing if unknown: after a member has been
+    removed, and in journals of older drivers."""
     immutable: NotRequired[dict[str, Any]]
-    """Values of `IMMUTABLE` with which the cluster was created; journals of older drivers lack them."""
+    """Values of `IMMUTABLE` with which the cluster was created; missing in journals of older drivers."""
 
 
 class Step(TypedDict):
-    """One run of a playbook: with which nodes in the inventory, on which of them, and which it brings up to date."""
+    """One run of a playbook: the nodes of its inventory, its limit, and the nodes that are up to date afterwards."""
 
     playbook: str
     inventory: dict[str, Node]
@@ -109,16 +107,16 @@ class Step(TypedDict):
     extra: dict[str, Any]
     brings: list[str]
     broken: NotRequired[list[str]]
-    """Dead members, which are in kubespray's groups of broken nodes and in no others."""
+    """Dead members, which are only in kubespray's groups of broken nodes."""
 
 
 def with_role(nodes: Mapping[str, Node], role: str) -> list[str]:
-    """Names of the nodes that have the role, in order."""
+    """Return the names of nodes with a role, in order."""
     return [name for name, node in nodes.items() if role in node["roles"]]
 
 
 def numbers(version: str) -> tuple[int, int, int]:
-    """Major, minor and patch number of a version, with or without a leading `v`. Raises ValueError for others."""
+    """Return major, minor and patch number of a version, with or without a leading `v`. Raise ValueError for others."""
     found = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)", version)
     if not found:
         raise ValueError(f"{version!r} has no major, minor and patch number")
@@ -126,13 +124,13 @@ def numbers(version: str) -> tuple[int, int, int]:
 
 
 def leaving(journal: Journal, desired: Desired) -> dict[str, Node]:
-    """Nodes that are in the cluster, or that a run has begun with, and are wanted no more."""
-    there = journal["touched"] | journal["members"]
-    return {name: node for name, node in there.items() if name not in desired["nodes"]}
+    """Return nodes that are no longer desired, among the cluster's members and those that a run has started with."""
+    known = journal["touched"] | journal["members"]
+    return {name: node for name, node in known.items() if name not in desired["nodes"]}
 
 
 def hosts(nodes: Mapping[str, Node], broken: Collection[str] = ()) -> dict[str, Any]:
-    """An inventory as Ansible's `yaml` plugin reads it. Broken nodes are in groups of their own."""
+    """Return an inventory for Ansible's `yaml` plugin. Broken nodes are in separate groups."""
     groups: dict[str, Any] = {group: {"hosts": {}} for group in GROUPS.values()}
     if broken:
         groups |= {group: {"hosts": {}} for group in BROKEN.values()}
@@ -145,7 +143,7 @@ def hosts(nodes: Mapping[str, Node], broken: Collection[str] = ()) -> dict[str, 
     return {"all": {"hosts": {name: node["variables"] for name, node in nodes.items()}, "children": groups}}
 
 
-# -- what kubespray cannot do -----------------------------------------------------------------------------------------
+# -- changes that kubespray cannot make -------------------------------------------------------------------------------
 
 
 def change_problems(journal: Journal, desired: Desired) -> list[Problem]:
@@ -163,18 +161,18 @@ def _versions(journal: Journal, desired: Desired) -> Iterator[Problem]:
         before, after = journal[key], desired[key]
         (major, old, _), (next_major, new, _) = numbers(before), numbers(after)
         if numbers(after) < numbers(before):
-            message = f"{after} is older than {before}, which the cluster runs; use {before} or newer"
+            message = f"{after} is older than {before}, the cluster's version; use {before} or newer"
             yield Problem((key,), "older-version", message)
         elif next_major != major or new > old + 1:
             message = (
-                f"{after} is more than one minor version after {before}, which the cluster runs; kubespray upgrades one"
+                f"{after} is more than one minor version after {before}, the cluster's version; kubespray upgrades one"
                 f" minor version at a time; upgrade to {major}.{old + 1} first"
             )
             yield Problem((key,), "skipped-minor-version", message)
 
 
 def immutable(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the values of `IMMUTABLE`, from variables by group. Those of IPv6 count only where it is switched on."""
+    """Return the values of `IMMUTABLE`, from variables by group. IPv6 variables are included only if it is enabled."""
     values = {**IMMUTABLE, **{name: value for name, (_, value) in _given(variables).items()}}
     switches = {**variables.get("all", {}), **variables.get("k8s_cluster", {})}
     if switches.get("ipv6_stack", switches.get("enable_dual_stack_networks", False)):
@@ -183,7 +181,7 @@ def immutable(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _given(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """Return the variables of `IMMUTABLE` that are set, each with its group and value: k8s_cluster wins over all."""
+    """Return the variables of `IMMUTABLE` that are set, each with group and value. `k8s_cluster` overrides `all`."""
     return {
         name: (group, variables[group][name])
         for group in ("all", "k8s_cluster")
@@ -195,41 +193,42 @@ def _given(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, A
 def _immutable(journal: Journal, desired: Desired) -> Iterator[Problem]:
     before, given = journal.get("immutable", {}), _given(desired["variables"])
     for name, value in immutable(desired["variables"]).items():
-        # YAML may have a number as text.
+        # YAML may contain a number as text.
         if str(before.get(name, value)) != str(value):
             group = given[name][0] if name in given else "all"
             message = (
                 f"{value} differs from {before[name]}, with which the cluster was created; kubespray cannot change it"
-                f" in a live cluster; restore {before[name]}, or create a new cluster"
+                f" in an existing cluster; restore {before[name]}, or create a new cluster"
             )
             yield Problem(("variables", group, name), "immutable-variable", message)
 
 
 def _firsts(journal: Journal, desired: Desired) -> Iterator[Problem]:
-    """docs/operations/nodes.md at v2.31.0: the first of either group stays, and new ones are appended."""
+    """Require that the first node of either group stays, and that new nodes are appended (docs/operations/nodes.md at
+    v2.31.0)."""
     where: Path = ("nodes",)
     dead = dead_members(journal, desired)
     for role in (CONTROL_PLANE, ETCD):
         before, after = with_role(journal["members"], role), with_role(desired["nodes"], role)
         if before and not {*before} - {*dead}:
             message = (
-                f"no node of {GROUPS[role]} is left; one that runs is needed to recover the others; bring one up, or"
-                " restore etcd's snapshot into a new cluster"
+                f"no node of {GROUPS[role]} is left; recovery requires one that runs; start one, or restore etcd's"
+                " snapshot into a new cluster"
             )
             yield Problem(where, "no-member-left", message)
             continue
         before = [name for name in before if name not in dead]
         if before and before[0] not in desired["nodes"]:
             message = (
-                f"{before[0]} is the first of {GROUPS[role]}; kubespray cannot remove it while it runs; keep it in the"
-                " list, or switch it off and name it among the lost nodes"
+                f"{before[0]} is the first node of {GROUPS[role]}, which kubespray cannot remove while it runs; keep it"
+                " in the list, or switch it off and list it in lost"
             )
             yield Problem(where, "first-node-removed", message)
         elif [name for name in after if name in before] + [name for name in after if name not in before] != after:
             message = f"a new node precedes an existing one in {GROUPS[role]}; move it to the end of the list"
             yield Problem(where, "node-not-appended", message)
         elif [name for name in before if name in after] != [name for name in after if name in before]:
-            message = f"the nodes of {GROUPS[role]} have another order, which kubespray relies on; restore the order"
+            message = f"the order of nodes in {GROUPS[role]} has changed, but kubespray depends on it; restore it"
             yield Problem(where, "node-order", message)
 
 
@@ -242,13 +241,13 @@ def _roles(journal: Journal, desired: Desired) -> Iterator[Problem]:
         for role in node["roles"]:
             if role not in wanted:
                 message = (
-                    f"no longer has the role {role}, which kubespray cannot take from a node; remove the node, then add"
-                    " it again"
+                    f"no longer has the role {role}, which kubespray cannot remove from a node; remove the node, then"
+                    " add it again"
                 )
                 yield Problem(("nodes", name), "role-removed", message)
         if ETCD in wanted and ETCD not in node["roles"]:
             message = (
-                f"gains the role {ETCD}, which kubespray gives to new nodes only; remove the node, then add it again"
+                f"gains the role {ETCD}, which kubespray only gives to new nodes; remove the node, then add it again"
             )
             yield Problem(("nodes", name), "etcd-role-added", message)
 
@@ -260,15 +259,15 @@ def _addresses(journal: Journal, desired: Desired) -> Iterator[Problem]:
         for key in FIXED:
             if node["variables"].get(key) != after.get(key):
                 message = (
-                    f"{key} changes from {node['variables'].get(key)} to {after.get(key)}; certificates and other nodes"
-                    " rely on it; remove the node, then add it again"
+                    f"{key} changes from {node['variables'].get(key)} to {after.get(key)}, but certificates and other"
+                    " nodes depend on it; remove the node, then add it again"
                 )
                 yield Problem(("nodes", name), "fixed-variable", message)
 
 
 def _etcd(journal: Journal, desired: Desired) -> Iterator[Problem]:
     before, after = set(with_role(journal["members"], ETCD)), set(with_role(desired["nodes"], ETCD))
-    # The dead have no vote to lose: whoever replaces them only joins.
+    # Dead members have no vote to lose, so their replacements only join.
     before -= {*dead_members(journal, desired)}
     if before - after and after - before:
         message = (
@@ -278,24 +277,23 @@ def _etcd(journal: Journal, desired: Desired) -> Iterator[Problem]:
         yield Problem(("nodes",), "etcd-members-exchanged", message)
 
 
-# -- what comes next --------------------------------------------------------------------------------------------------
+# -- the next step ----------------------------------------------------------------------------------------------------
 
 
 def next_step(journal: Journal, desired: Desired) -> Step | None:
-    """What to run next towards what is wanted; None when all is there. Removals of what runs are no part of it.
+    """Return the next step towards the desired state; None if it is reached. Removals of running nodes are separate.
 
-    Every step that has been committed brings the end nearer: dead members go, what is there is upgraded, then one run
-    does everything else.
+    First remove dead members, then upgrade existing nodes, then apply all other changes in one run.
     """
     members, nodes = journal["members"], desired["nodes"]
     if not members:
         return whole("cluster.yml", nodes, list(nodes))
     if dead := dead_members(journal, desired):
         return without_members(journal, desired, dead)
-    # What is lost would hold up every run that is not limited.
+    # Lost nodes would block every run without a limit.
     going = {name: node for name, node in leaving(journal, desired).items() if name not in desired["lost"]}
     if (journal["kubernetes"], journal["kubespray"]) != (desired["kubernetes"], desired["kubespray"]):
-        # Nodes that are still to come are no part of an upgrade: there is nothing on them to drain.
+        # New nodes are not part of an upgrade, because there is nothing to drain on them.
         staying = {name: node for name, node in nodes.items() if name in members}
         extra = _drain(desired) | {"serial": desired["upgrade_serial"]}
         return whole("upgrade-cluster.yml", staying | going, list(staying), extra)
@@ -303,7 +301,7 @@ def next_step(journal: Journal, desired: Desired) -> Step | None:
     everyone = nodes | going
     variables = changed_variables(journal, desired)
     if any(node["roles"] != [WORKER] for node in going.values()):
-        # The removal of a member ends in a run that applies every variable; one such run is enough.
+        # The removal of a member ends with a run that applies all variables, so another one is unnecessary.
         variables = []
     if variables is None or variables or not all(_by_itself(members.get(name), nodes[name]) for name in changed):
         return whole("cluster.yml", everyone, list(nodes), _for_all(journal, desired, variables))
@@ -313,7 +311,7 @@ def next_step(journal: Journal, desired: Desired) -> Step | None:
 
 
 def changed_variables(journal: Journal, desired: Desired) -> list[str] | None:
-    """Names of the variables that differ from what the whole cluster has; None where that is not known."""
+    """Return the names of variables that differ from those of the whole cluster; None if these are unknown."""
     if "variables" not in journal:
         return None
     before, after = journal["variables"], desired["variables"]
@@ -331,7 +329,7 @@ _ABSENT = object()
 
 
 def _for_all(journal: Journal, desired: Desired, variables: list[str] | None) -> dict[str, Any]:
-    """Extra variables of cluster.yml, by which it applies what has changed."""
+    """Return the extra variables that cluster.yml requires to apply all changes."""
     members, nodes = journal["members"], desired["nodes"]
     found = dict(UPGRADE) if variables is None else extra_for(variables)
     for name in with_role(nodes, CONTROL_PLANE):
@@ -346,26 +344,25 @@ def _for_all(journal: Journal, desired: Desired, variables: list[str] | None) ->
 
 
 def _by_itself(before: Node | None, after: Node) -> bool:
-    """Whether a node can be brought up to date without the others: new workers, and what has been one all along."""
+    """Return whether a node can be updated without the others: new workers, and existing workers with equal roles."""
     return (
         after["roles"] == [WORKER] if before is None else before["roles"] == after["roles"] and WORKER in after["roles"]
     )
 
 
 def whole(playbook: str, nodes: dict[str, Node], brings: list[str], extra: dict[str, Any] | None = None) -> Step:
-    """A run on every node of its inventory. kubespray refuses an even number of etcd members, which there is for as
-    long as one of them is being replaced (roles/validate_inventory/tasks/main.yml:58-63 at v2.31.0)."""
+    """Return a run on every node of its inventory. kubespray rejects an even number of etcd members, which is
+    unavoidable while one is being replaced (roles/validate_inventory/tasks/main.yml:58-63 at v2.31.0)."""
     members = len(with_role(nodes, ETCD))
     even = {"ignore_assert_errors": True} if members and members % 2 == 0 else {}
     return {"playbook": playbook, "inventory": nodes, "limit": [], "extra": {**(extra or {}), **even}, "brings": brings}
 
 
-# -- members that are dead --------------------------------------------------------------------------------------------
+# -- dead members -----------------------------------------------------------------------------------------------------
 
 
 def dead_members(journal: Journal, desired: Desired) -> list[str]:
-    """Members of etcd or of the control plane that will not come back: those named among the lost nodes, and those
-    whose machine has been installed anew."""
+    """Return members of etcd or of the control plane that will not return: lost nodes, and reinstalled machines."""
     return [
         name
         for name, node in journal["members"].items()
@@ -379,8 +376,8 @@ def dead_members(journal: Journal, desired: Desired) -> list[str]:
 
 
 def without_members(journal: Journal, desired: Desired, dead: list[str]) -> Step:
-    """The run that removes dead members. Survivors do it: what is new joins later, in a run of its own, once the API
-    server answers again."""
+    """Return the run that removes dead members. The remaining members perform it; new members join in a later run, when
+    the API server responds again."""
     members = journal["members"]
     inventory = {name: node for name, node in members.items() if name in dead or name not in desired["lost"]}
     if not _has_to_recover(members, dead):
@@ -393,9 +390,9 @@ def without_members(journal: Journal, desired: Desired, dead: list[str]) -> Step
 
 
 def _has_to_recover(members: Mapping[str, Node], dead: Collection[str]) -> bool:
-    """Whether remove-node.yml cannot do it: it works on the first of either group, and wants etcd's quorum
-    (roles/remove_node/pre_remove/tasks/main.yml:8 and roles/remove-node/remove-etcd-node/tasks/main.yml:9 at
-    v2.31.0)."""
+    """Return whether remove-node.yml cannot remove the dead members: it runs on the first node of either group, and
+    requires etcd's quorum (roles/remove_node/pre_remove/tasks/main.yml:8 and
+    roles/remove-node/remove-etcd-node/tasks/main.yml:9 at v2.31.0)."""
     etcd = with_role(members, ETCD)
     firsts = {*with_role(members, CONTROL_PLANE)[:1], *etcd[:1]}
     return bool(firsts & {*dead}) or 2 * len([name for name in etcd if name not in dead]) <= len(etcd)
@@ -405,7 +402,7 @@ def _has_to_recover(members: Mapping[str, Node], dead: Collection[str]) -> bool:
 
 
 def removals(journal: Journal, desired: Desired) -> list[Step]:
-    """The runs that remove what is wanted no more: one for what can be drained, one for what is lost."""
+    """Return the runs that remove nodes which are no longer desired: one for nodes to drain, one for lost nodes."""
     gone, steps = leaving(journal, desired), []
     for lost in (False, True):
         names = [name for name in gone if (name in desired["lost"]) == lost]
@@ -417,11 +414,11 @@ def removals(journal: Journal, desired: Desired) -> list[Step]:
 
 
 def _drain(desired: Desired) -> dict[str, Any]:
-    """Variables that limit the drain of a node to `drain_seconds`, for upgrades as for removals.
+    """Return variables that limit the drain of a node to `drain_seconds`, for upgrades and removals.
 
-    kubespray starts a drain that timed out again, `drain_retries` times (3): with that, a node would be waited for four
-    times as long (roles/remove_node/pre_remove/tasks/main.yml:29-31, roles/upgrade/pre-upgrade/tasks/main.yml:69-71 at
-    v2.31.0). kubectl itself repeats refused evictions until its timeout.
+    By default, kubespray repeats a drain that timed out 3 times (`drain_retries`), so it would wait four times as long
+    (roles/remove_node/pre_remove/tasks/main.yml:29-31, roles/upgrade/pre-upgrade/tasks/main.yml:69-71 at v2.31.0).
+    kubectl itself repeats rejected evictions until its timeout.
     """
     return {
         "drain_timeout": f"{desired['drain_seconds']}s",
@@ -439,19 +436,19 @@ def _grace_and_detach(desired: Desired) -> str:
 
 
 def committed(journal: Journal, desired: Desired, step: Step) -> Journal:
-    """What is in the cluster once the step has ended well."""
+    """Return the journal after a successful step."""
     brings = step["brings"]
     after = journal.copy()
     after["touched"] = {name: node for name, node in journal["touched"].items() if name not in brings}
     if step["playbook"] in ("remove-node.yml", "recover-control-plane.yml"):
         left = {name: node for name, node in journal["members"].items() if name in brings}
         after["members"] = {name: node for name, node in journal["members"].items() if name not in brings}
-        # Those that stay still name a member of etcd or of the control plane that is gone.
+        # The remaining nodes still refer to the removed member of etcd or of the control plane.
         if any(node["roles"] != [WORKER] for node in left.values()):
             after.pop("variables", None)
         return after
     members = journal["members"] | {name: desired["nodes"][name] for name in brings}
-    # In the order of what is wanted: the first of a group is special.
+    # In the desired order, because the first node of a group is special.
     after["members"] = {name: members[name] for name in desired["nodes"] | members if name in members}
     if not step["limit"]:
         after |= {"kubernetes": desired["kubernetes"], "kubespray": desired["kubespray"]}
