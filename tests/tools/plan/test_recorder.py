@@ -474,3 +474,15 @@ def test_the_process_is_left_as_it_was(tmp_path: pathlib.Path, monkeypatch: pyte
 def test_a_provider_can_be_the_only_resource() -> None:
     plan = recorded(lambda: Provider("cluster", context="mi300"))
     assert [(resource.name, resource.inputs) for resource in plan.resources] == [("cluster", {"context": "mi300"})]
+
+
+def test_assets_are_recorded_by_their_content_without_pulumi_s_marks() -> None:
+    def build() -> None:
+        archive = pulumi.AssetArchive({"a.txt": pulumi.StringAsset("hello"), "b": pulumi.FileArchive("./b")})
+        content: Any = {"code": archive, "file": pulumi.FileAsset("./c.txt")}
+        ConfigMap("one", data=content, opts=on_cluster())
+
+    inputs = the(recorded(build), "ConfigMap").inputs
+    assert "4dabf181" not in str(inputs)
+    assert "hello" in str(inputs)
+    assert "./c.txt" in str(inputs)

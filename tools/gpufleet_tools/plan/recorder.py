@@ -31,6 +31,7 @@ _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"
 _REFERENCE = "5cf8f73096256a8f31e491e813e4eb8e"
 _OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+_CONTENTS = frozenset({"c44067f5952c0a294b673a41bacd8c17", "0def7320c3a5731c473e5ecbe6d01bc7"})  # assets, archives
 _UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 _STACK = "pulumi:pulumi:Stack"
@@ -397,7 +398,9 @@ def _special(signature: str, fields: Mapping[str, struct_pb2.Value]) -> Any:
         return _hidden(content) if "secret" in fields and fields["secret"].bool_value else content
     if signature == _REFERENCE:
         return fields["urn"].string_value
-    raise RecordingError(f"a value has the signature {signature}, which the recorder does not support")
+    if signature in _CONTENTS:
+        return {part: _decoded(value) for part, value in sorted(fields.items()) if part != _SIGNATURE}
+    raise RecordingError("a value is of a kind that only Pulumi's engine knows; the recorder does not support it")
 
 
 def _hidden(value: Any) -> Any:

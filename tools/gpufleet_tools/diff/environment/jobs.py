@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gpufleet_stacks.settings.secrets import redacted
 from gpufleet_tools.diff.environment.pools import POOL_LABEL, node_pools, pool_environment
 from gpufleet_tools.diff.evaluation import EvaluatedResource
 from gpufleet_tools.plan.plan import RELEASE
@@ -38,17 +40,29 @@ def environments(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedR
 
 
 def _pod(release: EvaluatedResource) -> Mapping[str, Any]:
-    template = release.inputs.get("values", {}).get("template", {})
-    return template.get("spec", {}) if isinstance(template, Mapping) else {}
+    """The pod's spec, with the chart's container mode beside it."""
+    values = release.inputs.get("values", {})
+    template = values.get("template", {})
+    spec = template.get("spec", {}) if isinstance(template, Mapping) else {}
+    mode = values.get("containerMode", {})
+    return {**spec, _MODE: mode} if mode else spec
 
 
 def _of_pod(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     gains_or_loses_docker = bool(_container(old, "dind")) != bool(_container(new, "dind"))
     ignored = _OF_DOCKER if gains_or_loses_docker else frozenset()
+    # In Kubernetes mode the chart adds the volume of the work folder.
+    ignored |= {"work"} if old.get(_MODE) != new.get(_MODE) else frozenset()
     changes = [(what, say(old), say(new)) for what, say in _SAID.items()]
     if not gains_or_loses_docker:
         changes += [(what, say(old), say(new)) for what, say in _SAID_OF_DOCKER.items()]
     found = [change for change in changes if change[1] != change[2]]
+    for what, part in {**_WRITTEN, **({} if gains_or_loses_docker else _WRITTEN_OF_DOCKER)}.items():
+        if part(old) != part(new):
+            found.append((what, *_shown(part(old), part(new))))
+    for field in sorted((old.keys() | new.keys()) - _NAMED_ELSEWHERE):
+        if old.get(field) != new.get(field):
+            found.append((WORDS.get(field, f"{field} of the pods"), *_shown(old.get(field), new.get(field))))
     for what, items in _NAMED.items():
         before, after = ({key: item for key, item in items(pod).items() if key not in ignored} for pod in (old, new))
         found += _between(what, before, after)
@@ -61,6 +75,29 @@ def _between(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     other = [key for key in before if key in after and before[key] != after[key]]
     changes = [(what, ", ".join(gone) or "none", ", ".join(come) or "none")] if gone or come else []
     return changes + ([(f"value of {what}", ", ".join(other), "another")] if other else [])
+
+
+_LONGEST = 60
+"""Characters of a value that has room in a table's cell."""
+
+
+def _shown(before: Any, after: Any) -> tuple[str, str]:
+    """Return both sides of a value as text; a long value only as what becomes of it."""
+    texts = [_text(value) for value in (before, after)]
+    if max(map(len, texts)) <= _LONGEST and "\n" not in "".join(texts):
+        return texts[0], texts[1]
+    return ("none" if before in _NOTHING else "set"), ("none" if after in _NOTHING else "another" if before else "set")
+
+
+_NOTHING: Sequence[Any] = (None, {}, [], "")
+
+
+def _text(value: Any) -> str:
+    if value in _NOTHING:
+        return "none"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return redacted(" ".join(value))
+    return redacted(value if isinstance(value, str) else json.dumps(value, default=str, sort_keys=True))
 
 
 # -- what a pod says --------------------------------------------------------------------------------------------------
@@ -129,8 +166,92 @@ def _volumes(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {str(each.get("name")): (each, mounts.get(str(each.get("name")))) for each in pod.get("volumes", [])}
 
 
+def _mounts(pod: Mapping[str, Any]) -> list[Any]:
+    """Mounts of the runner beside the one that `_volumes` has of each volume."""
+    mounts = _container(pod, "runner").get("volumeMounts", [])
+    of_volumes = {str(each.get("name")): each for each in mounts}
+    return [each for each in mounts if each is not of_volumes[str(each.get("name"))]]
+
+
+def _start(pod: Mapping[str, Any], part: str) -> Any:
+    """Command or arguments of the runner; None for those that every runner has, with Docker or without."""
+    words = _container(pod, "runner").get(part)
+    own = words == _COMMAND or (isinstance(words, list) and any(_DOCKER_SCRIPT in str(word) for word in words))
+    return None if own else words
+
+
+_COMMAND = ["/home/runner/run.sh"]
+_DOCKER_SCRIPT = "/etc/podinfo/gha-render-devices"
+"""Command of a runner, and what the script writes that waits for Docker (components/gpufleet/arc/runner_pod.py)."""
+
+
+def _limit(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda pod: _container(pod, "runner").get("resources", {}).get("limits", {}).get(name)
+
+
+def _extended(pod: Mapping[str, Any]) -> dict[str, Any]:
+    limits = _container(pod, "runner").get("resources", {}).get("limits", {})
+    return {name: amount for name, amount in limits.items() if "/" in name and not _GPU.fullmatch(name)}
+
+
+_GPU = re.compile(r"(amd|nvidia)\.com/.+")
+"""Names of GPUs, whose number the label has."""
+
+_MODE = "containerMode"
+
+WORDS: Mapping[str, str] = {
+    "affinity": "affinity",
+    "automountServiceAccountToken": "token of the service account in pods",
+    "containerMode": "way in which jobs run containers",
+    "dnsConfig": "DNS settings",
+    "dnsPolicy": "DNS policy",
+    "hostAliases": "lines of /etc/hosts",
+    "hostUsers": "user namespace of the pods",
+    "imagePullSecrets": "Secrets for pulling images",
+    "priorityClassName": "PriorityClass",
+    "serviceAccountName": "service account of the runners",
+    "terminationGracePeriodSeconds": "seconds that an ended runner has",
+    "topologySpreadConstraints": "spread of the pods",
+}
+"""Fields of a pod's spec, in the words of the settings that they come from."""
+
+_NAMED_ELSEWHERE = frozenset(
+    {"containers", "initContainers", "nodeSelector", "runtimeClassName", "securityContext", "tolerations", "volumes"}
+)
+"""Fields of a pod's spec whose parts have words of their own."""
+
+_WRITTEN: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "command of the runner": lambda pod: _start(pod, "command"),
+    "arguments of the runner": lambda pod: _start(pod, "args"),
+    "CPU limit": _limit("cpu"),
+    "memory limit": _limit("memory"),
+    "extended resources": _extended,
+    "security context of the runner": lambda pod: _container(pod, "runner").get("securityContext"),
+    "security context of the pods": lambda pod: {
+        key: value for key, value in pod.get("securityContext", {}).items() if key != "supplementalGroups"
+    },
+    "variables from Secrets and ConfigMaps": lambda pod: _container(pod, "runner").get("envFrom"),
+    "mounts of the runner": _mounts,
+}
+"""Parts of a pod as they are written."""
+
+_WRITTEN_OF_DOCKER: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "mounts of Docker's daemon": lambda pod: _container(pod, "dind").get("volumeMounts"),
+    "startup probe of Docker's daemon": lambda pod: _container(pod, "dind").get("startupProbe"),
+}
+
+_OWN = frozenset({"runner", "dind", "init-dind-externals"})
+"""Containers whose parts have words of their own."""
+
+
+def _others(pod: Mapping[str, Any], part: str) -> dict[str, Any]:
+    return {str(each.get("name")): each for each in pod.get(part, []) if each.get("name") not in _OWN}
+
+
 _NAMED: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "environment variables": lambda pod: _variables(_container(pod, "runner")),
     "volumes": _volumes,
+    "init containers": lambda pod: _others(pod, "initContainers"),
+    "containers": lambda pod: _others(pod, "containers"),
 }
 """What the pod has by name."""
