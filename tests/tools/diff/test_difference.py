@@ -369,7 +369,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:",),
     ),
     "a-program-that-fails": PullRequest(
-        edits=((CONDUCTOR, "cluster_provider(settings.cluster, needs, made)", "{}['x']"),),
+        edits=((CONDUCTOR, "cluster_provider(settings.cluster, needs, created)", "{}['x']"),),
         code=2,
         headline="refused: invalid",
         invalid="Pulumi.lab.yaml: bare_metal.py:",
