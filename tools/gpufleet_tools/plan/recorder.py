@@ -22,7 +22,7 @@ import yaml
 from google.protobuf import empty_pb2, struct_pb2
 from pulumi.runtime import mocks, settings
 from pulumi.runtime.proto import provider_pb2, resource_pb2
-from pulumi.runtime.stack import run_in_stack
+from pulumi.runtime.stack import run_in_stack, wait_for_rpcs
 
 from gpufleet_tools.plan.plan import UNKNOWN, Hidden, Plan, Resource
 
@@ -147,12 +147,29 @@ def record_program(
         settings.reset_options()
         pulumi.runtime.set_all_config(config, secret_keys=list(secrets or {}))
         settings.configure(monitor.settings())
-        await run_in_stack(program)
+
+        async def settled() -> None:
+            program()
+            await _outputs()
+
+        await run_in_stack(settled)
 
     # The SDK keeps settings and configuration in context variables, which end with the loop's context.
     with _process_state():
         asyncio.run(recording())
     return monitor.plan()
+
+
+async def _outputs() -> None:
+    """Wait for all resources and outputs, and raise the first exception of one.
+
+    The SDK does that too. But whenever one output is ready it looks at all others again.
+    """
+    await wait_for_rpcs(await_all_outstanding_tasks=False)
+    while outputs := [*settings.SETTINGS.outputs]:
+        done, _ = await asyncio.wait(outputs, return_when=asyncio.FIRST_EXCEPTION)
+        for output in done:
+            output.result()
 
 
 def _no_stack(f: Any = None, limit: int | None = None) -> traceback.StackSummary:
