@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep the SDKs and the tests out of garbage collections, and collect less often: a quarter of the time went there."""
+    """Keep the SDKs and the tests out of garbage collections, which took a quarter of the time; collect less often."""
     gc.freeze()
     gc.set_threshold(50_000)
 
