@@ -18,7 +18,7 @@ from gpufleet_tools.diff.machines import kubespray_refusals
 from gpufleet_tools.diff.resources import ResourceChange
 from gpufleet_tools.plan.plan import RELEASE
 
-_NOT_UNSEEN = frozenset({"open-endpoint"})
+_NOT_UNSEEN = frozenset({"mutable-image", "open-endpoint"})
 """Findings that nobody should merge in passing, though they may be meant: they are no errors."""
 
 _OWN = frozenset(

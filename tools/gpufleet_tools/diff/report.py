@@ -190,10 +190,11 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
     moved = any(stack.moved for stack in difference.stacks)
     counted = _counted(everything)
     happens = [*([counted] if everything or not moved else []), *_happening(difference.stacks)]
-    third = f"**Refused:** {_refused(difference)}"
+    third, first = f"**Refused:** {_refused(difference)}", ""
     if difference.unsaid:
         what, why = ("Refused", difference.invalid) if difference.invalid else ("Cannot say", difference.unsaid)
-        third = f"**{what}:** {_plain(why[0])[:_LONGEST]}"
+        first = _plain(why[0])
+        third = f"**{what}:** {first[:_LONGEST]}"
     known = ", as far as can be said" if difference.unsaid else ""
     head = [
         f"### gpufleet diff: {headline(difference)}",
@@ -203,7 +204,9 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         f"- **Resources:** {'; '.join(happens)}{known}",
     ]
     yield _Block(head, [])
-    yield from _list("", [*map(_plain, difference.notes), *map(_plain, difference.unsaid)])
+    # What the third line has whole is not said again.
+    others = [line for line in map(_plain, difference.unsaid) if line != first or len(first) > _LONGEST]
+    yield from _list("", [*map(_plain, difference.notes), *others])
     yield from _list(
         "#### Refused",
         [
