@@ -125,6 +125,16 @@ def storage_class(**fields: Any) -> Change:
     return change
 
 
+def metrics_server(**values: Any) -> Change:
+    """Has the addon, with configuration values."""
+
+    def change(sections: dict[str, Any]) -> None:
+        sections["cluster"]["addons"]["metrics-server"] = "v0.8.0-eksbuild.2"
+        sections["cluster"]["addonConfiguration"] = {"metrics-server": values}
+
+    return change
+
+
 def prefixes(sections: dict[str, Any]) -> None:
     """Nodes with more addresses."""
     cluster(addonConfiguration={"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "true"}}})(sections)
@@ -157,6 +167,18 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "endless-drain",
         "warning",
         "cluster.nodePools.cpu",
+    ),
+    "less time than a job may take": (
+        pool(terminationGracePeriod="5h59m59s"),
+        "short-grace-period",
+        "warning",
+        f"{GPU}.terminationGracePeriod",
+    ),
+    "an addon that keeps nodes": (
+        metrics_server(),
+        "addon-on-any-node",
+        "note",
+        "cluster.addons.metrics-server",
     ),
     "spot first": (pool(capacity=["spot", "on-demand"]), "jobs-on-spot", "note", f"{GPU}.capacity"),
     "spot alone": (pool(capacity=["spot"]), "jobs-on-spot", "warning", f"{GPU}.capacity"),
@@ -296,6 +318,9 @@ QUIET: dict[str, Change] = {
     "nothing else": lambda _: None,
     "a moment before nodes are given back": disruption(consolidateAfter="1s"),
     "never given back": disruption(consolidateAfter="Never"),
+    "all the time that a job may take": pool(terminationGracePeriod="5h60m"),
+    "less time where no runner is": cpu_pool(terminationGracePeriod="10m"),
+    "an addon on the system nodes": metrics_server(nodeSelector={"gpu-runners/nodes": "system"}),
     "nodes that never expire": cpu_pool(terminationGracePeriod=None, expireAfter="Never"),
     "spot where no runner is": cpu_pool(capacity=["spot"]),
     "a disk that holds images": pool(rootVolume="50Gi"),

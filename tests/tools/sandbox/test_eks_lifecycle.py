@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpufleet_tools.sandbox.control_plane import processes
+from gpufleet_tools.sandbox import arc_stand_in
+from gpufleet_tools.sandbox.control_plane import api_server, processes
 from tests.tools.sandbox.test_lifecycle import ROOT, Checkout, row
 
 pytestmark = pytest.mark.slow
@@ -51,6 +52,15 @@ def test_up_again_changes_nothing(checkout: Checkout) -> None:
     assert out.splitlines()[-1] == "nothing changed: 5 runner pods running"
 
 
+def arc_pods(checkout: Checkout) -> dict[str, str]:
+    """The node of each pod of ARC that runs, by the pod's name."""
+    (directory,) = Path(checkout.environment["XDG_STATE_HOME"], "gpufleet").glob("dev-*/")
+    pods = api_server.listed(directory / "kubeconfig", ("v1", "Pod"))[0]
+    arc = [each for each in pods if arc_stand_in.COMPONENT in each["metadata"].get("labels", {})]
+    assert {each["status"]["phase"] for each in arc} == {"Running"}
+    return {each["metadata"]["name"]: each["spec"]["nodeName"] for each in arc}
+
+
 def test_without_pods_nothing_is_paid_but_the_system_nodes(checkout: Checkout) -> None:
     checkout.stack_file.write_text(WITHOUT_SMOKE)
     code, out, err = checkout.run("up", "dev", "--jobs", "linux-nvidia-gpu=0")
@@ -61,6 +71,8 @@ def test_without_pods_nothing_is_paid_but_the_system_nodes(checkout: Checkout) -
             break
     assert row(out, "in all")[-1] == "0.192"
     assert row(out, "gpu")[1] == "0"
+    # The controller and two listeners: none of them keeps a node of Karpenter.
+    assert [node.rpartition("-")[0] for node in arc_pods(checkout).values()] == ["gpu-dev-system-nodes"] * 3
 
 
 def test_a_rehearsal_is_refused_in_one_line(checkout: Checkout) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -82,6 +83,51 @@ def endless_drain(settings: EksSettings) -> Iterator[Finding]:
                 where,
                 f"nodes expire after {pool.expire_after}, and wait for ever for a pod that is not to be disturbed;"
                 " set terminationGracePeriod to the longest job",
+            )
+
+
+_LONGEST_JOB = Decimal(6 * 3600)
+"""Seconds that GitHub lets a job run unless its workflow says otherwise: the default of `timeout-minutes` is 360
+(GitHub's "Workflow syntax for GitHub Actions")."""
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def short_grace_periods(settings: EksSettings) -> Iterator[Finding]:
+    """Karpenter kills what still runs when the period is over."""
+    for name, where, pool in _pools(settings):
+        used = any(settings.pool_name(runner) == name for runner in settings.runners.values())
+        period = pool.termination_grace_period
+        if used and period is not None and _seconds(period) < _LONGEST_JOB:
+            yield Finding(
+                "short-grace-period",
+                "warning",
+                (*where, "terminationGracePeriod"),
+                f"{period} is shorter than 6h, the default of a job's timeout-minutes; jobs on an expired or replaced"
+                " node are killed after it; set at least the length of the longest job",
+            )
+
+
+def _seconds(period: str) -> Decimal:
+    return sum(
+        (Decimal(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([smh])", period)), Decimal(0)
+    )
+
+
+_UNPINNED_ADDONS = ("metrics-server", "snapshot-controller")
+"""Add-ons with Deployments whose configuration values have no published schema, so that the program sets none."""
+
+
+def addons_on_any_node(settings: EksSettings) -> Iterator[Finding]:
+    for addon in _UNPINNED_ADDONS:
+        given = settings.cluster.addon_configuration.get(addon, {})
+        if addon in settings.cluster.addons and not {"nodeSelector", "affinity"} & given.keys():
+            yield Finding(
+                "addon-on-any-node",
+                "note",
+                ("cluster", "addons", addon),
+                "runs on any node, and a node of Karpenter is kept for as long as it does; set"
+                f" addonConfiguration.{addon}.nodeSelector to {{gpu-runners/nodes: system}}",
             )
 
 
@@ -398,6 +444,8 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "disturbed-jobs": disturbed_jobs,
     "hasty-removal": hasty_removal,
     "endless-drain": endless_drain,
+    "short-grace-period": short_grace_periods,
+    "addon-on-any-node": addons_on_any_node,
     "jobs-on-spot": jobs_on_spot,
     "small-disk": small_disks,
     "fruitless-fast-pull": fruitless_fast_pulls,

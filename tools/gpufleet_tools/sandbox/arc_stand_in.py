@@ -4,19 +4,25 @@ Installed charts put a deployment of the controller into the sandbox, but no con
 set could be created and never deleted. As the real one (0.14.2, autoscalingrunnerset_controller.go), this removes
 finalizers only as long as the controller's Deployment and the scale set's credentials are there, so that a program that
 destroys them first hangs here as it would in earnest.
+
+Where nodes cost money, its controller and listeners are pods too, which do nothing: a node with a listener on it is
+never empty.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from gpufleet_tools.plan.plan import Plan, Release, revealed
 from gpufleet_tools.sandbox.control_plane import api_server
 
 GROUP, VERSION, PLURAL = "actions.github.com", "v1alpha1", "autoscalingrunnersets"
@@ -26,6 +32,56 @@ _CLEANUP = "actions.github.com/cleanup-"
 _CONTROLLER = "app.kubernetes.io/part-of=gha-rs-controller"
 
 _INTERVAL = 0.3
+
+
+CONTROLLER = "gha-runner-scale-set-controller"
+"""Chart, and image, of ARC's controller."""
+
+COMPONENT = "app.kubernetes.io/component"
+"""Label of ARC's pods: `controller-manager` or `runner-scale-set-listener`."""
+
+
+def pods(plan: Plan) -> list[dict[str, Any]]:
+    """Return a Job for each pod of ARC, placed and with requests as the charts' values say. Listeners run in the
+    controller's namespace."""
+    controllers = [release for release in plan.releases() if release.chart_name == CONTROLLER]
+    found = []
+    for controller in controllers:
+        values = revealed(controller.values)
+        spec = {field: values[field] for field in ("nodeSelector", "tolerations", "affinity") if field in values}
+        container = {"name": "manager", "resources": values.get("resources", {})}
+        found.append(_job(controller, "controller-manager", controller.name, spec, container))
+        for release in plan.releases():
+            if release.is_scale_set:
+                template = revealed(release.values).get("listenerTemplate", {}).get("spec", {})
+                own = [each for each in template.get("containers", []) if each["name"] == "listener"]
+                container = {"name": "listener", "resources": own[0].get("resources", {}) if own else {}}
+                spec = {field: value for field, value in template.items() if field != "containers"}
+                found.append(_job(controller, "runner-scale-set-listener", release.name, spec, container))
+    return found
+
+
+def _job(
+    controller: Release, component: str, name: str, spec: Mapping[str, Any], container: Mapping[str, Any]
+) -> dict[str, Any]:
+    image = f"ghcr.io/actions/{CONTROLLER}:{controller.version}"
+    pod = {
+        "metadata": {"labels": {COMPONENT: component}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            **spec,
+            "restartPolicy": "Never",
+            "containers": [{"image": image, **container}],
+        },
+    }
+    # A Job's template cannot change.
+    digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:6]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"{name}-{container['name']}-{digest}", "namespace": controller.namespace},
+        "spec": {"template": pod},
+    }
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufleet_tools.plan.plan import Plan, Release
-from gpufleet_tools.sandbox import addons
+from gpufleet_tools.sandbox import addons, arc_stand_in
 from gpufleet_tools.sandbox.aws import account, answers, device_plugin, karpenter, system_nodes
 from gpufleet_tools.sandbox.aws.account import CapacityReservation
 from gpufleet_tools.sandbox.control_plane import daemons
@@ -41,10 +41,11 @@ class Cloud:
         return karpenter.definitions(self.build)
 
     def played_objects(self) -> list[dict[str, Any]]:
-        """Nodes that EKS would start with its addons, and what a chart would bring that GPUs depend on."""
+        """Nodes that EKS would start with its addons, what a chart would bring that GPUs depend on, and ARC's pods."""
         plugin = device_plugin.release_of(self.plan)
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
-        return [*nodes, *addons.daemon_sets(self.plan), *([device_plugin.daemon_set(plugin)] if plugin else [])]
+        plugins = [device_plugin.daemon_set(plugin)] if plugin else []
+        return [*nodes, *addons.daemon_sets(self.plan), *plugins, *arc_stand_in.pods(self.plan)]
 
     def start(self) -> None:
         """Has everything running. Karpenter's CRDs have to be there. Raises SandboxError."""
