@@ -150,6 +150,7 @@ def scale_set_args(
             gpu_resource=place.gpu_resource,
             extended=profile.extended_resources,
         ),
+        additional_labels=runner.additional_labels,
         image=profile.image,
         image_pull_policy=profile.image_pull_policy,
         command=profile.command,

@@ -79,6 +79,8 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
         "maxRunners": int(args.max_runners),
         "template": pod_template(args),
     }
+    if args.additional_labels:
+        values["scaleSetLabels"] = list(args.additional_labels)
     values |= {part: dict(args.metadata[part]) for part in ("labels", "annotations") if args.metadata.get(part)}
     if isinstance(args.docker, KubernetesMode):
         values["containerMode"] = _container_mode(args.docker)

@@ -136,6 +136,9 @@ class RunnerScaleSetArgs:
     """Runner image; it must contain `/home/runner/run.sh`."""
     image_pull_policy: str = "IfNotPresent"
     """Pull policy of both images; use `Always` for tags that move."""
+    additional_labels: Sequence[str] = ()
+    """Additional labels of the scale set at GitHub. ARC registers them only when it creates the scale set
+    (createRunnerScaleSet in autoscalingrunnerset_controller.go at 0.14.2)."""
     command: Sequence[str] | None = None
     """Command of the runner container. None starts the runner; with Docker, as soon as the daemon is ready."""
     args: Sequence[str] | None = None

@@ -77,10 +77,10 @@ def test_markdown(project: MakeProject, gpufleet: Gpufleet) -> None:
         "| runs-on | GPUs | CPU | memory | architecture | nodes | containers | runner | jobs at once | jobs of"
         " | cluster | ask | status |",
         "|" + " --- |" * 13,
-        "| `{group: gpus, labels: mi300-gpu-1}` | 1 AMD MI300X | 12 | 200Gi | amd64 | machines | Docker"
+        "| `{group: gpus, labels: mi300-gpu-1}`, `mi300`, `gpu` | 1 AMD MI300X | 12 | 200Gi | amd64 | machines | Docker"
         " | 2.336.0, no jobs from 2026-11-05 | 4, 0 guaranteed | github.com/example/models | lab"
         " | models team, #models-ci | served |",
-        "| `{group: gpus, labels: mi300-gpu-2}` | 2 AMD MI300X | 24 | 400Gi | amd64 | machines | Docker"
+        "| `{group: gpus, labels: mi300-gpu-2}`, `mi300`, `gpu` | 2 AMD MI300X | 24 | 400Gi | amd64 | machines | Docker"
         " | 2.336.0, no jobs from 2026-11-05 | 4, 2 guaranteed | github.com/example/models | lab"
         " | models team, #models-ci | **deprecated**, served until 2027-06-30; use `mi300-gpu-1` |",
     ]
@@ -192,7 +192,7 @@ def test_json_is_the_catalogue(project: MakeProject, gpufleet: Gpufleet) -> None
 def test_actionlint_has_each_label_once(project: MakeProject, gpufleet: Gpufleet) -> None:
     root = project({"lab": EVERY, "other": EVERY.replace("name: lab", "name: other")})
     text = gpufleet("-C", root, "labels", "--format", "actionlint").out
-    assert yaml.safe_load(text) == {"self-hosted-runner": {"labels": ["mi300-gpu-1", "mi300-gpu-2"]}}
+    assert yaml.safe_load(text) == {"self-hosted-runner": {"labels": ["gpu", "mi300", "mi300-gpu-1", "mi300-gpu-2"]}}
 
 
 def test_a_broken_stack_is_refused(project: MakeProject, gpufleet: Gpufleet) -> None:

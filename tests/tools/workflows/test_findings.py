@@ -344,6 +344,35 @@ def test_a_called_workflow_with_a_container_is_found_where_its_label_is_given(
     assert said(caller.format(label="docker"), containers, folder) == []
 
 
+@pytest.mark.parametrize(
+    ("runs_on", "expected"),
+    [
+        ("gpu", []),
+        ("[mi300, gpu]", []),
+        ("[GPU, mi300-a]", []),
+        ("mi300-b", []),
+        ("[mi300-b, gpu]", ["4:15 labels-together", "4:24 labels-together"]),
+        ("[mi300-a, self-hosted]", ["4:15 labels-together"]),
+        ("[gpu, '${{ vars.SIZE }}']", ["4:20 unresolved-label"]),
+        ("[mi300-b, '${{ vars.SIZE }}']", ["4:15 labels-together", "4:24 unresolved-label"]),
+        ("gpus", ["4:14 dead-label"]),
+    ],
+)
+def test_additional_labels(
+    runs_on: str, expected: list[str], catalogue: labels.Catalogue, tmp_path: pathlib.Path
+) -> None:
+    entry = catalogue.labels[0]
+    served = Served(
+        labels.Catalogue(
+            labels=[
+                entry.model_copy(update={"label": "mi300-a", "additional_labels": ["mi300", "gpu"]}),
+                entry.model_copy(update={"label": "mi300-b", "additional_labels": []}),
+            ]
+        )
+    )
+    assert said(job(runs_on), served, tmp_path) == expected
+
+
 def test_the_message_names_labels_with_docker(containers: Served, tmp_path: pathlib.Path) -> None:
     (finding,) = findings(job("none", "container: alpine"), containers, tmp_path)
     assert finding.message == (

@@ -74,6 +74,7 @@ def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecr
     entry |= {"min": minimum} if minimum else {}
     entry |= {"max": UNLIMITED if maximum is None else maximum}
     entry |= {"docker": True} if docker else {}
+    entry |= {"additionalLabels": labels} if (labels := values.get("scaleSetLabels")) else {}
     assumed = [*_assumed(requests, maximum), *([] if scale_set.values.get("githubConfigSecret") else [_NO_SECRET])]
     notes += [f"{key}: it has none; {what} is assumed" for key, what in assumed]
     notes += [

@@ -99,7 +99,8 @@ class Served:
         every project's labels count."""
         self._entries: dict[str, list[LabelEntry]] = {}
         for entry in catalogue.labels:
-            self._entries.setdefault(entry.label.casefold(), []).append(entry)
+            for label in dict.fromkeys(each.casefold() for each in (entry.label, *entry.additional_labels)):
+                self._entries.setdefault(label, []).append(entry)
         self._also = [pattern.casefold() for pattern in also]
         self._repository = repository
         self._nearest: dict[str, str | None] = {}
@@ -128,14 +129,14 @@ class Served:
     def nearest(self, label: str) -> str | None:
         """Return what was probably meant: a label in service, else one of GitHub's; None if nothing is like it."""
         if label not in self._nearest:
-            served = [entry.label for entry in self.in_service()]
+            served = [each for entry in self.in_service() for each in (entry.label, *entry.additional_labels)]
             self._nearest[label] = near(label, served) or near(label, GITHUB_HOSTED)
         return self._nearest[label]
 
     def in_service(self) -> list[LabelEntry]:
         """Return the entries that the repository can use in new workflows, sorted."""
-        entries = (entry for name in sorted(self._entries) for entry in self.serving(name))
-        return [entry for entry in entries if entry.status == "served"]
+        entries = {(entry.label, entry.stack): entry for name in self._entries for entry in self.serving(name)}
+        return [entries[key] for key in sorted(entries) if entries[key].status == "served"]
 
     def list_of(self, entries: Sequence[LabelEntry]) -> str:
         """Return the labels of some entries as text, or where to read them if they are many."""
@@ -313,11 +314,26 @@ def _deprecated(entry: LabelEntry, today: datetime.date) -> str:
 
 
 def _together(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """docs.github.com, "Using Actions Runner Controller runners in a workflow": no additional labels."""
-    for text, value in _known(runs_on):
-        if len(runs_on.labels) > 1 and served.serving(text) and not served.by_others(text):
-            message = f"label '{text}' is the only one that its runners have: with others beside it no runner fits"
-            yield value, "labels-together", "error", f"{message}; write it alone"
+    """A runner fits that has all of a job's labels: its own, and the additional ones of its scale set."""
+    known = _known(runs_on)
+    asked = {text.casefold() for text, _ in known}
+    for text, value in known:
+        serving = [] if served.by_others(text) else served.serving(text)
+        if (
+            len(runs_on.labels) > 1
+            and serving
+            and not any(_fits(entry, asked, len(runs_on.labels)) for entry in serving)
+        ):
+            more = any(entry.additional_labels for entry in serving)
+            message = f"no runner with label '{text}' has the others beside it"
+            advice = "write labels that one runner has" if more else "its runners have no other label; write it alone"
+            yield value, "labels-together", "error", f"{message}: the job queues for a day; {advice}"
+
+
+def _fits(entry: LabelEntry, asked: set[str], count: int) -> bool:
+    """Whether runners can have all of a job's labels: those that are known, of so many."""
+    own = {label.casefold() for label in (entry.label, *entry.additional_labels)}
+    return asked <= own and count <= len(own)
 
 
 def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:

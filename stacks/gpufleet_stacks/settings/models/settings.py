@@ -17,6 +17,7 @@ from gpufleet_stacks.settings.models.profiles.profile import Profile
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
     MOST,
+    AdditionalLabel,
     Cores,
     Count,
     Date,
@@ -175,6 +176,9 @@ class Runner(Model):
     """Maximum number of runners at once."""
     docker: Switch = False
     """Whether jobs can run containers; `docker` of the profile determines how."""
+    additional_labels: tuple[AdditionalLabel, ...] = ()
+    """Additional labels by which jobs may request these runners, also beside their own; other runners may have them
+    too. ARC registers them only when it creates the scale set at GitHub: a later change has no effect."""
     deprecated: Deprecation | None = None
     """Planned removal of the label. Jobs with a removed label do not fail; they queue for 24 hours."""
 

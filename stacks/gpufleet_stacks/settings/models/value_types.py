@@ -123,6 +123,9 @@ Label = Annotated[
         "a runner label: lower case letters, digits, '-' and '.', as in the name of its Helm release",
     ),
 ]
+AdditionalLabel = Annotated[
+    str, Text(r"[-._A-Za-z0-9]+", 255, "an additional runner label: letters, digits, '-', '_' and '.'")
+]
 LabelKey = Annotated[
     str, Text(rf"({_WORD}(\.{_WORD})*/)?{_TOKEN}", 317, "the key of a Kubernetes label: NAME or DOMAIN/NAME")
 ]
