@@ -17,9 +17,8 @@ up: $(INSTALLED)  ## run STACK (mi300) on this machine, with a sample of jobs
 down: $(INSTALLED)  ## end it
 	@$(VENV)/bin/gpufleet sandbox down $(STACK)
 
-check: $(INSTALLED)  ## style, types, and every test that starts no process: under a minute
-	@$(VENV)/bin/python -m pytest -q -n auto --dist worksteal -m "not process and not slow"
-	@$(VENV)/bin/python -m pytest -q tests/test_style.py
+check: $(INSTALLED)  ## style, types, and every test that starts no process: about a minute
+	@$(VENV)/bin/python -m pytest -q -n auto --dist worksteal -m "style or (not process and not slow)"
 
 test: $(INSTALLED)  ## run every test; a test builds what it needs
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile --durations=20

@@ -40,24 +40,33 @@ def examples(number: int) -> int:
 TIERS = ("slow", "install")
 """Markers of tests that run where CI is set, or when they are asked for by name."""
 
-PROCESS_FOLDERS = ("tests/adoption", "tests/e2e", "tests/hosts", "tests/tools/sandbox")
-"""Folders all of whose tests start processes."""
+PROCESS_PATHS = (
+    "tests/adoption",
+    "tests/aws",
+    "tests/components/aws/eks/test_network_made.py",
+    "tests/e2e",
+    "tests/hosts",
+    "tests/tools/sandbox",
+)
+"""Folders and files all of whose tests start processes, or use AWS accounts that moto simulates."""
 
 PROCESS_FIXTURES = {"built", "gpufleet", "karpenter_chart", "repository"}
 """Fixtures that start processes."""
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
-    """Leave folders unread none of whose tests would run: to import them takes seconds in each worker."""
+    """Leave unread what has no test to run: to import it takes seconds in each worker."""
     left_out = "not process" in config.getoption("-m")
-    return True if left_out and collection_path in {ROOT / folder for folder in PROCESS_FOLDERS} else None
+    return True if left_out and collection_path in {ROOT / path for path in PROCESS_PATHS} else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes, and leave out the slow tiers on a developer's machine."""
+    """Mark the tests that start processes, leave out the slow tiers on a developer's machine, and begin with style: to
+    check types takes longest."""
     asked = config.getoption("-m")
+    items.sort(key=lambda item: item.get_closest_marker("style") is None)
     for item in items:
-        inside = item.path.relative_to(ROOT).as_posix().startswith(PROCESS_FOLDERS)
+        inside = item.path.relative_to(ROOT).as_posix().startswith(PROCESS_PATHS)
         if inside or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("process")
         for tier in TIERS:

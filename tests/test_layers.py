@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import pathlib
 
@@ -31,6 +32,7 @@ FILES = {module_of(file, folder.parent): file for folder in PACKAGES for file in
 """Every module of this project."""
 
 
+@functools.cache
 def imports(source: str) -> set[str]:
     """Modules that a source imports, wherever in it. `from a import b` imports a, and a.b where that is a module."""
     found = set()

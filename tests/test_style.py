@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.style]
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
