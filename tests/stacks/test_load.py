@@ -94,7 +94,7 @@ def test_faults_without_a_file_have_no_lines(engine: Engine, tmp_path: pathlib.P
         'Pulumi.lab.yaml: arc: "" is not a mapping of keys to values; its keys are: logLevel, metrics, namespace, '
         "release, version",
         "Pulumi.lab.yaml: colour: unknown key; allowed: acknowledged, arc, charts, cluster, devicePlugin, gpuOperator, "
-        "profiles, projects, runners",
+        "hostPaths, profiles, projects, runners",
         "Pulumi.lab.yaml: runners.a: 3 is not a mapping of keys to values; its keys are: cpu, deprecated, docker, "
         "gpus, limits, max, memory, min, profile, project",
     ]

@@ -240,8 +240,8 @@ def _valid_part(
     valid = rest.get("cluster", {})
     stand_in, pool = _CLUSTERS.get(valid.get("kind"), _CLUSTERS["bareMetal"])
     cluster = {**stand_in, **valid}
-    cluster["nodePools"] = cluster["nodePools"] or {"stand-in": pool}
-    rest |= {"cluster": cluster, "projects": rest.get("projects") or {"stand-in": _PROJECT}}
+    cluster["nodePools"] = cluster["nodePools"] or {rules.STAND_IN: pool}
+    rest |= {"cluster": cluster, "projects": rest.get("projects") or {rules.STAND_IN: _PROJECT}}
     rest.setdefault("runners", {})
     try:
         return model_of(rest).model_validate(rest), withheld

@@ -14,6 +14,9 @@ from gpufleet_stacks.settings.rules import profiles
 
 Rule = Callable[[Settings], Iterator[Problem]]
 
+STAND_IN = "stand-in"
+"""Name of the valid pool or project that replaces all of a section's entries if all of them have problems."""
+
 
 def problems(settings: Settings, withheld: Collection[Path] = ()) -> Iterator[Problem]:
     """Yield every problem of the settings.
@@ -74,7 +77,7 @@ def _declared(sound: Iterable[str], section: Path, withheld: Collection[Path]) -
     """Return the names that a section declares; None if the section itself has problems."""
     if any(section[: len(entry)] == entry for entry in withheld):
         return None
-    return {*sound, *(str(entry[-1]) for entry in withheld if entry[:-1] == section)}
+    return {*sound, *(str(entry[-1]) for entry in withheld if entry[:-1] == section)} - {STAND_IN}
 
 
 def _undeclared(what: str, name: str, declared: Collection[str], section: str) -> str:
