@@ -376,7 +376,7 @@ def test_additional_labels(
 def test_the_message_names_labels_with_docker(containers: Served, tmp_path: pathlib.Path) -> None:
     (finding,) = findings(job("none", "container: alpine"), containers, tmp_path)
     assert finding.message == (
-        "job 'a' has container, and label 'none' has no Docker: it fails before its first step;"
+        "job 'a' declares container, and label 'none' has no Docker: it fails before its first step;"
         " labels with Docker: docker"
     )
 

@@ -69,7 +69,7 @@ def html(entries: Catalogue) -> str:
 <body>
 <header>
 <h1>Runner labels</h1>
-<p>{escape(count)}. A job asks for runners by exactly one label, such as
+<p>{escape(count)}. A job asks for runners by their label, such as
 <code>runs-on: {escape(_example(labels))}</code>. A job with a misspelt label does not fail: it queues for 24 hours.</p>
 </header>
 <main>

@@ -357,7 +357,9 @@ def _without_docker(runs_on: RunsOn, served: Served, today: datetime.date) -> _S
         modes = {entry.docker for entry in served.serving(text)}
         lacks = f"label '{text}' has no Docker"
         if modes == {None} and inside.started:
-            message = _docker_message(runs_on, f"has {inside.started}", lacks, "it fails before its first step", served)
+            message = _docker_message(
+                runs_on, f"declares {inside.started}", lacks, "it fails before its first step", served
+            )
             yield value, "no-docker", "error", message
         elif modes == {None} and inside.action:
             message = _docker_message(runs_on, f"uses {inside.action}", lacks, "it fails", served)

@@ -131,7 +131,7 @@ _EVERY_STACK: Mapping[str, Effect] = {
     "runners.<label>.min": users("idle"),
     "runners.<label>.max": users("at most"),
     "runners.<label>.docker": users("Docker"),
-    "runners.<label>.additionalLabels": users("additional labels"),
+    "runners.<label>.additionalLabels": users("additional labels, which only a new scale set gets"),
     "runners.<label>.limits.cpu": users("CPU limit"),
     "runners.<label>.limits.memory": users("memory limit"),
     "runners.<label>.deprecated.until": users("served until"),
