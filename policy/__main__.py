@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "stacks"), str(ROOT / "tools")]
 
 from gpufleet_tools.plan.plan import UNKNOWN, Hidden  # noqa: E402
-from gpufleet_tools.policy.rules import RULES, Rule, is_borne, rules  # noqa: E402
+from gpufleet_tools.policy.rules import RULES, Rule, is_acknowledged, rules  # noqa: E402
 
 PROJECT = "gpu-runners"
 LEVELS = {"error": EnforcementLevel.MANDATORY, "warning": EnforcementLevel.ADVISORY}
@@ -71,7 +71,7 @@ def validation(rule: Rule) -> ResourceValidation:
 
     def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
         config = pulumi.Config(PROJECT)
-        if is_borne(rule.name, args.name, config.get_object("acknowledged") or [], datetime.date.today()):
+        if is_acknowledged(rule.name, args.name, config.get_object("acknowledged") or [], datetime.date.today()):
             return
         (own,) = (each for each in rules(config.get_object("hostPaths") or ()) if each.name == rule.name)
         for message in own.judge(args.resource_type, args.name, plain(args.props)):

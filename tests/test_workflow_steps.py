@@ -139,7 +139,7 @@ def test_no_preview_without_reviewers(script: str, workspace: Workspace) -> None
 def test_a_difference_that_breaks_replaces_the_comment(workspace: Workspace) -> None:
     workspace.program("base/.venv/bin/gpufleet", "exit 3")
     assert workspace.run(DIFF) == 3
-    assert workspace.outputs()["comment"].startswith("### gpufleet diff: cannot say\n- It ended with exit code 3:")
+    assert workspace.outputs()["comment"].startswith("### gpufleet diff: incomplete\n- It ended with exit code 3:")
 
 
 def test_a_comment_sets_no_other_output(workspace: Workspace) -> None:

@@ -49,7 +49,7 @@ def test_a_stack_file_that_changes(adopter: Environment, project: pathlib.Path) 
     ci_fleet.committed(project)
     inside = diff(adopter, project)
     assert (inside.code, inside.err) == (0, "")
-    assert "lab-gpu-1 (lab): at most 4 → 5" in inside.out
+    assert "lab-gpu-1 (lab): max 4 → 5" in inside.out
     outside = adopter.run("gpufleet", "-C", "ci-fleet", "diff", "HEAD~1..HEAD", cwd=project.parent)
     assert outside == inside
 

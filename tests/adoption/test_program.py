@@ -65,9 +65,7 @@ def test_capacity_and_labels(adopter: Environment, project: pathlib.Path) -> Non
 def test_hosts_says_what_it_needs(adopter: Environment, project: pathlib.Path) -> None:
     ended = adopter.run("gpufleet", "hosts", "lab", cwd=project)
     assert ended.code == 2
-    assert ended.err.endswith(
-        "cluster.ssh: is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}\n"
-    )
+    assert ended.err.endswith("cluster.ssh: is missing; add the user who logs in to the machines: ssh: {user: NAME}\n")
 
 
 def test_pins_are_those_of_installed_files(adopter: Environment, project: pathlib.Path) -> None:

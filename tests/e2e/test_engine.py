@@ -206,7 +206,7 @@ def test_destroy_leaves_nothing_in_the_right_order(checkout: Checkout) -> None:
     checkout.run("up")
     rehearsal = checkout.rehearsal()
     kubeconfig = rehearsal.control_plane.kubeconfig
-    with lifecycle.arc_stand_in.played(kubeconfig):
+    with lifecycle.arc_stand_in.simulated(kubeconfig):
         printed = rehearsal.pulumi("destroy", "--yes", "--skip-preview", quiet=True)
     # A deletion ends when its line says so.
     ended = re.findall(r"^ -  (\S+) (\S+) deleted", printed, re.MULTILINE)

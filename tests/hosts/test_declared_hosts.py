@@ -82,8 +82,8 @@ def test_a_machine_that_shows_another_key_is_a_finding(
     root = project({"lab": said(hosts, entry(host, hostKeys=[HOST_KEY]))})
     ended = gpufleet("-C", root, "hosts", "lab", "--identity", identity)
     assert ended.code == 1
-    assert "shows another host key" in " ".join(ended.out.split())
-    assert ended.out.splitlines()[-1] == "1 machine asked, 1 with something to be done"
+    assert "the host key differs" in " ".join(ended.out.split())
+    assert ended.out.splitlines()[-1] == "1 machine surveyed, 1 with something to fix"
 
 
 # -- the container toolkit --------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def machine_asked(
 
 
 def to_be_done(ended: Outcome) -> list[str]:
-    """What the table says is to be done on its only machine."""
+    """What the table has to fix on its only machine."""
     header, *rows = ended.out.splitlines()[:-1]
-    column = header.index("to be done")
+    column = header.index("to fix")
     return [row[column:].strip() for row in rows]
 
 
@@ -155,7 +155,7 @@ def test_a_toolkit_that_has_drifted_is_a_finding_until_it_is_repaired(
     toolkit.install()
     ended = machine_asked()
     assert (ended.code, ended.err, to_be_done(ended)) == (0, "", ["nothing"])
-    assert ended.out.splitlines()[-1] == "1 machine asked, 0 with something to be done"
+    assert ended.out.splitlines()[-1] == "1 machine surveyed, 0 with something to fix"
     command, deviation, _ = DRIFT[drift]
     toolkit.host.run("sh", "-ec", command)
     ended = machine_asked()
@@ -163,7 +163,7 @@ def test_a_toolkit_that_has_drifted_is_a_finding_until_it_is_repaired(
     lines = to_be_done(ended)
     assert [line for line in lines if line.startswith(f"nvidia-container-toolkit: {deviation}")]
     assert [line for line in lines if not line.startswith("nvidia-container-toolkit: ")] == []
-    assert ended.out.splitlines()[-1] == "1 machine asked, 1 with something to be done"
+    assert ended.out.splitlines()[-1] == "1 machine surveyed, 1 with something to fix"
 
 
 def test_asking_repairs_nothing(toolkit: Toolkit, machine_asked: Callable[[], Outcome]) -> None:

@@ -29,7 +29,7 @@ from gpufleet_tools.policy.cloud import (
     NODE_CLASS,
 )
 from gpufleet_tools.policy.pods import moves
-from gpufleet_tools.policy.rules import is_borne
+from gpufleet_tools.policy.rules import is_acknowledged
 from tests.conftest import PACKAGES, ROOT, Gpufleet, MakeProject
 
 POD, DAEMONS, SECRET = "kubernetes:core/v1:Pod", "kubernetes:apps/v1:DaemonSet", "kubernetes:core/v1:Secret"
@@ -385,8 +385,8 @@ def test_a_broken_rule_is_a_finding_at_its_setting(project: MakeProject, gpuflee
     line = HOPS[: HOPS.index("      default:")].count("\n") + 1
     said = gpufleet("-C", root, "check", "--policy").out
     assert (
-        f"Pulumi.dev.yaml:{line}: cluster.nodePools.default: error: EC2NodeClass default-node-class: pods reach the"
-        " node's credentials: its metadata goes 2 network hops far; write 1 [reachable-metadata]"
+        f"Pulumi.dev.yaml:{line}: cluster.nodePools.default: error: EC2NodeClass default-node-class: instance"
+        " metadata is reachable from pods (hop limit 2; use 1) [reachable-metadata]"
     ) in said.splitlines()
     assert "[reachable-metadata]" not in gpufleet("-C", root, "check").out
     assert "[reachable-metadata]" in gpufleet("-C", root, "preview", "dev").err
@@ -456,6 +456,6 @@ LAST = datetime.date(2027, 3, 31)
         ({"path": "cluster.nodePools.gpu"}, "gpux-node-class", LAST, False),
     ],
 )
-def test_what_is_borne(entry: dict[str, Any], resource: str, today: datetime.date, expected: bool) -> None:
+def test_what_is_acknowledged(entry: dict[str, Any], resource: str, today: datetime.date, expected: bool) -> None:
     entries = [{"finding": "reachable-metadata", "until": "2027-03-31", **entry}]
-    assert is_borne("reachable-metadata", resource, entries, today) is expected
+    assert is_acknowledged("reachable-metadata", resource, entries, today) is expected

@@ -229,13 +229,13 @@ def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         return INVALID
     terminal.console().print(hosts.table(reports))
     wrong = sum(bool(report.failures) for report in reports)
-    print(f"{len(reports)} machine{'s' * (len(reports) != 1)} asked, {wrong} with something to be done")
+    print(f"{len(reports)} machine{'s' * (len(reports) != 1)} surveyed, {wrong} with something to fix")
     return FINDINGS if wrong else OK
 
 
 def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.diff import difference as diff
-    from gpufleet_tools.diff import refusals, revisions
+    from gpufleet_tools.diff import refused_changes, revisions
     from gpufleet_tools.diff import report as diff_report
 
     try:
@@ -248,7 +248,7 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
             arguments.out.write_text(diff_report.written(failure, arguments.format))
         return INVALID
     found = diff.difference(compared, arguments.stack, arguments.on, arguments.allow)
-    if unknown := [*refusals.unknown_allowances(arguments.allow, (each.name for each in found.refusals))]:
+    if unknown := [*refused_changes.unknown_allowances(arguments.allow, (each.name for each in found.refusals))]:
         for line in unknown:
             print(f"gpufleet: {line}", file=sys.stderr)
         return INVALID
@@ -260,7 +260,7 @@ def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         print(f"{diff_report.headline(found)}: written to {arguments.out}")
     else:
         print(text, end="")
-    return INVALID if found.unsaid else FINDINGS if found.refused else OK
+    return INVALID if found.errors else FINDINGS if found.refused else OK
 
 
 def _capacity(root: pathlib.Path, arguments: argparse.Namespace) -> int:

@@ -98,7 +98,7 @@ def test_folders_of_the_node_are_allowed_by_the_stack_file(
     assert finding in found(tmp_path, both(profile(**fields), allowed("/srv/models-of-others")))
     assert "host-path" not in [name for name, *_ in found(tmp_path, both(profile(**fields), allowed("/srv")))]
     assert message(tmp_path, profile(**fields), "host-path") == (
-        "/srv/models of the node is mounted by pods, and the stack file does not allow it; add it to hostPaths"
+        "/srv/models of the node is mounted by pods, but the stack file does not allow it; add it to hostPaths"
     )
 
 
@@ -115,7 +115,7 @@ def test_folders_that_give_the_node_are_errors_even_if_allowed(path: str, leads:
     mounted = profile(volumes={"node": {"mountPath": "/node", "source": of_node(path)}})
     for change in (mounted, both(mounted, allowed(path, "/"))):
         assert message(tmp_path, change, "host-path") == (
-            f"{path} of the node gives pods the whole node: it leads to {leads}; mount a folder with data alone"
+            f"{path} of the node gives pods control over the node through {leads}; mount a folder with data only"
         )
 
     def acknowledge(sections: dict[str, Any]) -> None:

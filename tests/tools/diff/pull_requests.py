@@ -257,14 +257,13 @@ def check(name: str, request: PullRequest, repository: Repository, counts: Mappi
     assert first[0] == f"### gpufleet diff: {request.headline}"
     assert first[1].startswith(f"- **Compared:** base (COMMIT) → {name} (COMMIT): ")
     if request.code == 2:
-        known = "as far as can be said"
         why = (
             f"- **Refused:** {name} (COMMIT): {request.invalid}"
             if request.invalid
-            else "- **Cannot say:** base (COMMIT): "
+            else "- **Incomplete:** base (COMMIT): "
         )
         assert first[2].startswith(why)
-        assert first[3:] == [f"- **Users:** nothing, {known}", f"- **Resources:** nothing, {known}"]
+        assert first[3:] == ["- **Users:** nothing (incomplete)", "- **Resources:** nothing (incomplete)"]
     else:
         assert first[2:] == [
             f"- **Refused:** {request.refused}",

@@ -56,7 +56,7 @@ ALIASED: Edit = (
 GONE_LATER = deprecated("2026-11-30")
 
 PULL_REQUESTS: dict[str, PullRequest] = {
-    "a-comment": PullRequest(edits=((MI300, "# Two projects", "# Two projects,"),), headline="nothing changes"),
+    "a-comment": PullRequest(edits=((MI300, "# Two projects", "# Two projects,"),), headline="no changes"),
     "add-a-runner": PullRequest(
         edits=(
             (
@@ -69,7 +69,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users="1 label changed, 1 label added",
         resources="1 created",
-        says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; idle 0; at most 2; Docker no;",),
+        says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; min 0; max 2; Docker no;",),
     ),
     "raise-max-beyond-the-pool": PullRequest(
         edits=((MI300, "      max: 8\n", "      max: 30\n"),),
@@ -78,7 +78,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in mi300",
         users="2 labels changed",
         resources="1 updated",
-        says=("all labels at their max request 42 of 24 GPUs", "at most 8 → 30", "+  maxRunners: 30"),
+        says=("all labels at their max request 42 of 24 GPUs", "max 8 → 30", "+  maxRunners: 30"),
     ),
     "raise-max-and-mean-it": PullRequest(
         edits=((MI300, "      max: 8\n", "      max: 30\n"),),
@@ -105,7 +105,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="label-renamed in mi300",
         users="1 label renamed",
         resources="1 deleted, 1 created",
-        says=("is promised until 2026-12-01: keep it until then",),
+        says=("before its announced expiry date, 2026-12-01; keep it until then",),
     ),
     "rename-a-label-in-time": PullRequest(
         first=(GONE_LATER,),
@@ -121,7 +121,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: deprecation-shortened",
         refused="deprecation-shortened in mi300",
         users="1 label changed",
-        says=("was promised until 2027-06-30 and would end on 2027-02-28",),
+        says=("was announced to expire on 2027-06-30 and would now expire on 2027-02-28",),
     ),
     "announce-the-end-of-a-label": PullRequest(
         edits=(deprecated("2027-06-30", ", use: mi300-cluster"),),
@@ -136,7 +136,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="label-renamed in mi300",
         users="1 label renamed",
         resources="1 updated",
-        says=("label linux-mi300-gpu-2 goes to other users (jobs of)",),
+        says=("label linux-mi300-gpu-2 changes its users (jobs of ",),
     ),
     "take-docker-away": PullRequest(
         edits=((MI300, "      docker: true\n", "      docker: false\n"),),
@@ -153,7 +153,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: arc-minor-version",
         refused="arc-minor-version in mi300",
         resources="3 updated",
-        says=(f"ARC goes from {ARC_VERSION} to 0.99.0 with 2 scale sets in place",),
+        says=(f"ARC {ARC_VERSION} → 0.99.0 with 2 scale sets installed",),
     ),
     "arc-patch": PullRequest(
         edits=(
@@ -167,10 +167,10 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "rotate-a-secret": PullRequest(
         edits=((MI300, "v1:first", "v1:second"),),
-        resources="2 updated; secret test-cluster-privateKey is set anew",
+        resources="2 updated; secret test-cluster-privateKey is changed",
         says=(
-            "- secret test-cluster-privateKey is set anew",
-            "- listeners of 1 label restart, no job is touched: mi300-cluster",
+            "- secret test-cluster-privateKey is changed",
+            "- listeners of 1 label restart; running jobs continue: mi300-cluster",
             "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
         ),
     ),
@@ -179,7 +179,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="2 updated",
         says=(
             "-  github_app_id: <secret>\n+  github_app_id: <another secret>",
-            "- listeners of 1 label restart, no job is touched: mi300-cluster",
+            "- listeners of 1 label restart; running jobs continue: mi300-cluster",
         ),
     ),
     "forget-a-secret": PullRequest(
@@ -209,7 +209,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="label-removed in lab (2)",
         users="2 labels removed",
         resources="{lab} deleted",
-        says=("pulumi destroy it from the base first", "everything in the namespace goes with it"),
+        says=("run pulumi destroy from the base first", "everything in the namespace is deleted with it"),
     ),
     "add-a-stack": PullRequest(
         new={"Pulumi.lab2.yaml": re.sub(r"\blab\b", "lab2", LAB)},
@@ -266,7 +266,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="host-path in mi300",
         users="1 label changed",
         resources="1 updated",
-        says=("/var/run/docker.sock of the node gives pods the whole node: it leads to /run/docker.sock",),
+        says=("/var/run/docker.sock of the node gives pods control over the node through /run/docker.sock",),
     ),
     "move-a-project-to-another-namespace": PullRequest(
         edits=((MI300, "namespace: test-cluster\n", "namespace: ci\n"),),
@@ -276,8 +276,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         users="1 label changed",
         resources="3 replaced",
         says=(
-            "namespace test-cluster → ci of mi300-cluster: the new scale set registers under the id",
-            "remove mi300-cluster from the stack file (--allow label-removed) and run pulumi up, then",
+            "namespace test-cluster → ci of mi300-cluster: the new scale set adopts the old one's ID at GitHub",
+            "remove mi300-cluster from the stack file (--allow label-removed) and run pulumi up; then",
         ),
     ),
     "move-arc-to-another-namespace": PullRequest(
@@ -298,7 +298,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: arc-replaced",
         refused="arc-replaced in mi300",
         resources="2 replaced",
-        says=("Helm refuses a ClusterRole that another release owns; change arc.release with it",),
+        says=("Helm rejects a ClusterRole that another release owns; change arc.release too",),
     ),
     "move-arc-under-another-name": PullRequest(
         first=(
@@ -327,14 +327,14 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: downgrade",
         refused="downgrade in mi300",
         resources="3 updated",
-        says=(f"ARC {MINOR}.99 → {ARC_VERSION}: an older version may not read",),
+        says=(f"ARC {MINOR}.99 → {ARC_VERSION}: an older version may not support",),
     ),
     "rename-the-cluster": PullRequest(
         edits=((MI300, "    name: mi300\n", "    name: mi301\n"),),
         headline="changes for users",
         users="2 labels changed",
         resources="1 deleted, {mi300} replaced, 1 created",
-        says=("its provider: clusterIdentifier says that it is another cluster",),
+        says=("its provider: clusterIdentifier identifies another cluster",),
     ),
     "move-without-an-alias": PullRequest(
         edits=(PREFIXED,),
@@ -345,14 +345,14 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="2 deleted, 2 created",
         says=("Release mi300-cluster deleted: moved without an alias",),
     ),
-    "move-with-an-alias": PullRequest(edits=(ALIASED,), headline="nothing changes"),
+    "move-with-an-alias": PullRequest(edits=(ALIASED,), headline="no changes"),
     "own-what-was-looked-up": PullRequest(
         edits=(
             (MI300, "{kind: existingSecret, secretName: pytorch-secret}", "{kind: token, secretName: pytorch-secret}"),
             (MI300, SECRET, f"{SECRET}  gpu-runners:pytorch-token: {{secure: v1:token}}\n"),
         ),
         resources="1 updated, 2 created; secret pytorch-token is set",
-        says=("Namespace pytorch-namespace created: was only looked up",),
+        says=("Namespace pytorch-namespace created: was only read before",),
     ),
     "a-mistake": PullRequest(
         edits=((MI300, "docker: true", "dockr: true"),),
@@ -365,8 +365,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         first=((MI300, "docker: true", "dockr: true"),),
         edits=((MI300, "dockr: true", "docker: true"),),
         code=2,
-        headline="cannot say",
-        says=("- **Cannot say:** base (COMMIT): Pulumi.mi300.yaml:",),
+        headline="incomplete",
+        says=("- **Incomplete:** base (COMMIT): Pulumi.mi300.yaml:",),
     ),
     "a-program-that-fails": PullRequest(
         edits=((CONDUCTOR, "cluster_provider(settings.cluster, needs, created)", "{}['x']"),),
@@ -409,7 +409,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "other-dependencies": PullRequest(
         edits=(("requirements.txt", f"pyyaml=={PYYAML}", "pyyaml==0.0.0"),),
-        headline="nothing changes",
+        headline="no changes",
         says=(f"- the dependencies differ (pyyaml {PYYAML} -&gt; 0.0.0): both revisions were evaluated with",),
     ),
 }
@@ -502,10 +502,10 @@ def test_a_revision_that_cannot_be_evaluated_replaces_the_earlier_comment(
         "raises", [("tools/gpufleet_tools/diff/evaluation.py", "import hmac\n", "import nothing_like_it\n")]
     )
     file = tmp_path / "comment.md"
-    file.write_text("### gpufleet diff: nothing changes\n")
+    file.write_text("### gpufleet diff: no changes\n")
     code, _, err = run("main..raises", "--format", "markdown", "--out", str(file))
     comment = file.read_text()
-    assert (code, comment.splitlines()[0]) == (2, "### gpufleet diff: cannot say")
+    assert (code, comment.splitlines()[0]) == (2, "### gpufleet diff: incomplete")
     assert "nothing_like_it" in comment.splitlines()[2]
     assert "nothing_like_it" in err
 
@@ -514,30 +514,30 @@ def test_an_unknown_name_is_not_allowed(run: Run, renamed: str) -> None:
     code, out, err = run(renamed, "--allow", "label-rename", "--allow", "overcommited", "--allow", "label-renamed")
     assert (code, out) == (2, "")
     assert err == (
-        "gpufleet: --allow label-rename: there is no such refusal; did you mean 'label-renamed'?\n"
-        "gpufleet: --allow overcommited: there is no such refusal; did you mean 'overcommitted'?\n"
+        "gpufleet: --allow label-rename: unknown name of a refused change; did you mean 'label-renamed'?\n"
+        "gpufleet: --allow overcommited: unknown name of a refused change; did you mean 'overcommitted'?\n"
     )
 
 
 def test_a_stack_that_nobody_has(run: Run) -> None:
     code, out, _ = run("main..main", "mi400")
     assert code == 2
-    assert "neither main (COMMIT) nor main (COMMIT) has a stack 'mi400'; there are: lab, mi300" in out
+    assert "neither main (COMMIT) nor main (COMMIT) has a stack 'mi400'; their stacks: lab, mi300" in out
 
 
 def test_the_fault_of_another_stack_is_a_note(run: Run, repository: Repository) -> None:
     repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
     code, out, _ = run("main..mistake", "lab")
     assert code == 0
-    assert "note: the labels of mi300 are not all known: a revision of it is invalid" in out
+    assert "note: labels of mi300 are incomplete: the stack is invalid in one of the revisions" in out
 
 
 def test_a_base_that_does_not_pass_its_own_validation(run: Run, repository: Repository) -> None:
     repository.branch("mistake", PULL_REQUESTS["a-mistake"].edits)
     code, out, _ = run("mistake..main")
     assert code == 2
-    assert "cannot say: mistake (COMMIT): Pulumi.mi300.yaml:" in out
-    assert "note: the base is at fault and the head is not: what changes in mi300 can only be said from a base" in out
+    assert "error: mistake (COMMIT): Pulumi.mi300.yaml:" in out
+    assert "note: mi300: the base is invalid and the head is valid, so the changes are unknown;" in out
     assert run("mistake..main", "lab")[0] == 0
     assert "is at fault" not in run("main..mistake")[1]
 
@@ -560,7 +560,7 @@ def test_what_one_revision_cannot_say_is_no_change() -> None:
     for found in (compared(old, new), compared(new, old)):
         assert not found.changes
         assert found.notes == [
-            "one of the revisions does not say what hangs on outputs of resources: that is not compared"
+            "one of the revisions does not report values that depend on outputs: they are not compared"
         ]
     other = side("inputs", vpcId="vpc-id", cidrBlock="b")
     assert [each.diff[-2:] for each in compared(old, other).stacks[0].resources] == [["-cidrBlock: a", "+cidrBlock: b"]]

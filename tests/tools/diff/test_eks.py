@@ -59,7 +59,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users="1 label changed",
         resources="1 deleted, 4 updated; pool gpu: jobs on a GPU 10 → 1",
-        says=("shared by 10 → NVIDIA T4 or NVIDIA A10G; at most 40 → 4; guaranteed 40 → 4; burst 40 → 4",),
+        says=("shared by 10 → NVIDIA T4 or NVIDIA A10G; max 40 → 4; guaranteed 40 → 4; burst 40 → 4",),
     ),
     "open-the-eks-endpoint": PullRequest(
         edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0], openToTheWorld: true"),),
@@ -67,7 +67,10 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: open-endpoint",
         refused="open-endpoint in aws",
         resources="1 updated",
-        says=("cluster.endpoint.publicAccessFrom[0]: 0.0.0.0/0 is nearly everybody", "-- 203.0.113.0/24\n+- 0.0.0.0/0"),
+        says=(
+            "cluster.endpoint.publicAccessFrom[0]: 0.0.0.0/0 admits nearly every address",
+            "-- 203.0.113.0/24\n+- 0.0.0.0/0",
+        ),
     ),
     "open-the-eks-endpoint-without-saying-so": PullRequest(
         edits=((FILE, "[203.0.113.0/24]", "[0.0.0.0/0]"),),
@@ -87,7 +90,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users="2 labels changed",
         resources="2 that may be replaced, 1 updated",
-        says=("Cluster gpu updated: Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back",),
+        says=("Cluster gpu updated: Kubernetes 1.34 → 1.35: EKS upgrades one minor version at a time and cannot",),
     ),
     "add-a-pool": PullRequest(
         edits=(
@@ -122,7 +125,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: label-removed",
         refused="label-removed in aws",
         users="1 label removed; cost per hour at max: aws 4.93 USD → 1.92 USD",
-        resources="6 deleted, 1 updated; pool gpu: gone, instances g4dn, g5; limits 80 cores, 4 GPUs; jobs on a GPU 10",
+        resources="6 deleted, 1 updated; pool gpu: removed, instances g4dn, g5; limits 80 cores, 4 GPUs;"
+        " jobs on a GPU 10",
         says=("| `linux-nvidia-gpu` | aws | removed |",),
     ),
     "lower-limits-below-the-maxima": PullRequest(
@@ -141,7 +145,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="overcommitted in aws",
         users="1 label changed; cost per hour at max: aws 4.93 USD → 4.93 USD with 1 job waiting",
         resources="1 updated",
-        says=("at most 40 → 41", "do not fit within its limits (80 cores, 4 GPUs) on any instance type"),
+        says=("max 40 → 41", "do not fit within its limits (80 cores, 4 GPUs) on any instance type"),
     ),
     "change-the-vpcs-addresses": PullRequest(
         edits=((FILE, "{kind: own, zones", "{kind: own, cidr: 10.1.0.0/16, zones"),),
@@ -152,7 +156,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         says=(
             "- Vpc gpu-network replaced: cidrBlock is create-only",
             "- Subnet gpu-network-private-us-east-1a replaced: cidrBlock is create-only",
-            "- stack aws: what takes the id of a replaced AWS resource is replaced or updated after it",
+            "- stack aws: resources that use the ID of a replaced AWS resource are replaced or updated too",
         ),
     ),
     "change-a-zone": PullRequest(
@@ -165,8 +169,8 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: cluster-moved",
         refused="cluster-moved in aws",
-        resources="all of aws in another place, account 111122223333 → 444455556666",
-        says=("write a second stack file"),
+        resources="cluster of aws moves, account 111122223333 → 444455556666",
+        says=("create a second stack there"),
     ),
     "switch-off-protection": PullRequest(
         edits=((FILE, "    network: {kind: own", "    deletionProtection: false\n    network: {kind: own"),),

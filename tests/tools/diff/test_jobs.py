@@ -95,7 +95,7 @@ def test_a_long_value_is_only_said_to_be_another() -> None:
     terms = [{"weight": number, "preference": {"matchExpressions": []}} for number in range(9)]
     long, longer = ({"affinity": {"nodeAffinity": {"a": terms[:number]}}} for number in (8, 9))
     assert changes({}, {"pod_spec": long}) == [("affinity", "none", "set")]
-    assert changes({"pod_spec": long}, {"pod_spec": longer}) == [("affinity", "set", "another")]
+    assert changes({"pod_spec": long}, {"pod_spec": longer}) == [("affinity", "set", "another value")]
     assert changes({"pod_spec": long}, {}) == [("affinity", "set", "none")]
 
 

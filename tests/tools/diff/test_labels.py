@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
-from gpufleet_tools.diff.labels import LabelChange, broken_promises, label_changes
+from gpufleet_tools.diff.labels import LabelChange, contract_violations, label_changes
 
 TODAY = datetime.date(2026, 12, 1)
 YESTERDAY, TOMORROW = TODAY - datetime.timedelta(1), TODAY + datetime.timedelta(1)
@@ -29,8 +29,8 @@ def label(name: str, **other: Any) -> EvaluatedLabel:
         "cpu": "16",
         "memory": "200Gi",
         "docker": False,
-        "least": 0,
-        "most": 4,
+        "min": 0,
+        "max": 4,
         "until": None,
         "use": None,
     }
@@ -42,7 +42,7 @@ def compared(before: Sequence[EvaluatedLabel], after: Sequence[EvaluatedLabel]) 
 
 
 def refused(before: Sequence[EvaluatedLabel], after: Sequence[EvaluatedLabel]) -> list[str]:
-    return [name for name, _, _ in broken_promises(before, after, compared(before, after), TODAY)]
+    return [name for name, _, _ in contract_violations(before, after, compared(before, after), TODAY)]
 
 
 GPU_1, GPU_2 = label("mi300-gpu-1"), label("mi300-gpu-2", gpus=2)
@@ -118,8 +118,8 @@ def test_changes_and_refusals(
         ({"gpus": 2}, "GPUs", "1", "2"),
         ({"cpu": "8500m"}, "CPU", "16", "8.5"),
         ({"memory": "100Gi"}, "memory", "200Gi", "100Gi"),
-        ({"least": 1}, "idle", "0", "1"),
-        ({"most": 2}, "at most", "4", "2"),
+        ({"min": 1}, "min", "0", "1"),
+        ({"max": 2}, "max", "4", "2"),
         ({"docker": True}, "Docker", "no", "yes"),
         ({"accelerator": None}, "accelerator", "AMD MI300X", "none"),
         ({"until": TOMORROW}, "served until", "none", "2026-12-02"),
@@ -201,7 +201,7 @@ def test_whoever_loses_a_label_without_notice_is_told(
     broken = {(each.stack, each.label) for each in lost if each.until is None or each.until >= TODAY}
     told = {
         (stack, message.split()[1])
-        for name, stack, message in broken_promises(before, after, compared(before, after), TODAY)
+        for name, stack, message in contract_violations(before, after, compared(before, after), TODAY)
         if name in ("label-removed", "label-renamed")
     }
     assert told == broken

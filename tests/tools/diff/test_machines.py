@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpufleet_tools.diff.evaluation import EvaluatedResource
-from gpufleet_tools.diff.machines import kubespray_refusals, runs
+from gpufleet_tools.diff.machines import refused_kubespray_changes, runs
 from tests.conftest import ROOT, Generated
 from tests.tools.diff import test_difference as test_diff
 from tests.tools.diff import test_eks as test_diff_eks
@@ -42,16 +42,16 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=(TO_118,),
         headline="changes for users",
         users="2 labels changed",
-        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
-        " handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with",
+        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1:"
+        " containers get GPUs through jit-cdi; software that requires the legacy runtime stops working",
     ),
     "take-the-toolkit-back": PullRequest(
         first=(NO_NVKIND, TO_118),
         edits=((A10, "1.18.0-1", "1.17.8-1"),),
         headline="changes for users",
         users="2 labels changed",
-        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1: GPUs are"
-        " handed out by the legacy runtime again",
+        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1:"
+        " containers get GPUs through the legacy runtime again",
     ),
     "have-machines-verified": PullRequest(
         edits=((A10, "runtime: docker}", 'runtime: docker, checked: "2026-12-01"}'),),
@@ -73,7 +73,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         first=(ADDED,),
         edits=(REMOVED, (MI300, "      etcdDeployment: host\n", "      lost: [mi300x-austin-3]\n")),
         resources="1 deleted, 1 updated; pool mi300x: 4 nodes with 32 GPUs → 3 nodes with 24 GPUs; kubespray runs"
-        " remove-node.yml for mi300x-austin-3: without reaching it",
+        " remove-node.yml for mi300x-austin-3: without connecting to it",
     ),
     "remove-the-first-of-the-control-plane": PullRequest(
         edits=((MI300, FIRST, ""), (MI300, "roles: [control_plane, etcd, worker]", "roles: [control_plane, worker]")),
@@ -90,7 +90,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users="2 labels changed",
         resources="1 updated; kubespray runs upgrade-cluster.yml for mi300x-austin-1, mi300x-austin-2 and"
-        " mi300x-santa-clara-1: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+        " mi300x-santa-clara-1: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at a time",
     ),
     "upgrade-kubernetes-by-two": PullRequest(
         first=((MI300, "kubernetesVersion: 1.35.4", "kubernetesVersion: 1.33.1"),),
@@ -130,7 +130,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             ),
         ),
         edits=((MI300, "v1:first", "v1:second"),),
-        resources="1 updated; secret ssh-privateKey is set anew",
+        resources="1 updated; secret ssh-privateKey is changed",
     ),
 }
 
@@ -205,7 +205,7 @@ MANY = [f"worker-{number}" for number in range(6)]
             told("a", kubernetes="1.34.6"),
             told("a", "b"),
             [
-                "upgrade-cluster.yml for first and a: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at once",
+                "upgrade-cluster.yml for first and a: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at a time",
                 "scale.yml for b",
             ],
         ),
@@ -218,7 +218,7 @@ MANY = [f"worker-{number}" for number in range(6)]
 )
 def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, after: Any, expected: list[str]) -> None:
     assert runs(converge(before), converge(after)) == [f"kubespray runs {each}" for each in expected]
-    assert kubespray_refusals(converge(before), converge(after)) == []
+    assert refused_kubespray_changes(converge(before), converge(after)) == []
 
 
 def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
@@ -234,8 +234,8 @@ def cluster_on(kind: str) -> list[EvaluatedResource]:
 
 
 def test_another_machine_for_kubespray_would_reset_the_cluster() -> None:
-    (refused,) = kubespray_refusals(cluster_on("local"), cluster_on("remote"))
-    assert refused.startswith("runOn: another machine would run kubespray, and the journal of mi300 is on the old one")
-    assert not kubespray_refusals(cluster_on("local"), cluster_on("local"))
+    (refused,) = refused_kubespray_changes(cluster_on("local"), cluster_on("remote"))
+    assert refused.startswith("runOn: another machine would run kubespray, but the journal of mi300 is on the old one")
+    assert not refused_kubespray_changes(cluster_on("local"), cluster_on("local"))
     # A cluster that goes for good is another matter: the engine asks about that.
-    assert not kubespray_refusals(cluster_on("local"), [])
+    assert not refused_kubespray_changes(cluster_on("local"), [])

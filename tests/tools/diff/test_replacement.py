@@ -117,7 +117,7 @@ def test_every_other_name_is_a_property() -> None:
         assert set(other_names.values()) <= schema(kind)["properties"].keys(), path
 
 
-CREATE_ONLY, MAYBE, UNKNOWN = "is create-only", "AWS can change", "what a change of"
+CREATE_ONLY, MAYBE, UNKNOWN = "is create-only", "AWS can change", "the effect of changing"
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def the(kind: str, name: str | None = "one", **body: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **body}
 
 
-FIRST = "deleted first, since it keeps its name"
-LATER = "deleted once its replacement is there"
+FIRST = "deleted first, because it keeps its name"
+LATER = "deleted after its replacement is created"
 
 
 def cannot(path: str, order: str = FIRST) -> Judgement:
@@ -220,7 +220,7 @@ SET = {"selector": {"matchLabels": {"app": "one"}}, "template": {"spec": {"conta
             "node.k8s.io/v1:RuntimeClass",
             the("RuntimeClass", handler="nvidia"),
             the("RuntimeClass", handler="runc"),
-            Judgement("refused", ("the API server refuses to change handler",)),
+            Judgement("refused", ("handler is immutable",)),
         ),
         (
             "karpenter.sh/v1:NodePool",
@@ -327,11 +327,15 @@ EKS_CLUSTER = {"name": "gpu", "version": "1.34", "publicAccessCidrs": ["203.0.11
 @pytest.mark.parametrize(
     ("change", "verdict", "reason"),
     [
-        ({"version": "1.35"}, "update", "Kubernetes 1.34 → 1.35: EKS goes one minor version at a time, and never back"),
+        (
+            {"version": "1.35"},
+            "update",
+            "Kubernetes 1.34 → 1.35: EKS upgrades one minor version at a time and cannot downgrade",
+        ),
         ({"publicAccessCidrs": ["0.0.0.0/0"]}, "update", ""),
-        ({"name": "other"}, "replace", "name is create-only, and the cluster goes with it"),
-        ({"name": "other", "vpcId": "vpc-2"}, "replace", "name is create-only, and the cluster goes with it"),
-        ({"vpcId": "vpc-2", "version": "1.35"}, "unknown", "what a change of vpcId does only its provider can say"),
+        ({"name": "other"}, "replace", "name is create-only; the cluster is replaced"),
+        ({"name": "other", "vpcId": "vpc-2"}, "replace", "name is create-only; the cluster is replaced"),
+        ({"vpcId": "vpc-2", "version": "1.35"}, "unknown", "the effect of changing vpcId depends on its provider"),
     ],
 )
 def test_a_cluster_of_eks(change: dict[str, Any], verdict: str, reason: str) -> None:

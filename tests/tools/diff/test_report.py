@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet_tools.diff.difference import Difference, NewFinding, StackDifference
-from gpufleet_tools.diff.labels import LabelChange, Refusal
+from gpufleet_tools.diff.labels import LabelChange, RefusedChange
 from gpufleet_tools.diff.report import headline, markdown, text
 from gpufleet_tools.diff.resources import ResourceChange
 
@@ -33,7 +33,7 @@ def resource(name: str, *diff: str, **other: Any) -> ResourceChange:
 def found(*resources: ResourceChange, **other: Any) -> Difference:
     stack = StackDifference(
         stack="one",
-        state="there",
+        state="existing",
         moved="",
         resources=list(resources),
         secrets=[],
@@ -47,7 +47,7 @@ def found(*resources: ResourceChange, **other: Any) -> Difference:
         "base": "main",
         "head": "HEAD",
         "notes": [],
-        "unsaid": [],
+        "errors": [],
         "invalid": [],
         "refusals": [],
         "labels": [],
@@ -62,21 +62,21 @@ def removed(name: str) -> LabelChange:
     )
 
 
-def refusal(name: str = "label-removed", *, allowed: bool = False) -> Refusal:
-    return Refusal(name=name, stack="one", message="it goes", allowed=allowed)
+def refusal(name: str = "label-removed", *, allowed: bool = False) -> RefusedChange:
+    return RefusedChange(name=name, stack="one", message="it goes", allowed=allowed)
 
 
 @pytest.mark.parametrize(
     ("difference", "expected"),
     [
-        (found(), "nothing changes"),
+        (found(), "no changes"),
         (found(resource("a")), "no change for users"),
         (found(labels=[removed("a")]), "changes for users"),
         (found(labels=[removed("a")], refusals=[refusal()]), "refused: label-removed"),
         (found(refusals=[refusal("b"), refusal("a"), refusal("b")]), "refused: b, a"),
         (found(labels=[removed("a")], refusals=[refusal(allowed=True)]), "changes for users"),
-        (found(unsaid=["x"], refusals=[refusal()]), "cannot say"),
-        (found(unsaid=["x", "y"], invalid=["y"], refusals=[refusal()]), "refused: invalid"),
+        (found(errors=["x"], refusals=[refusal()]), "incomplete"),
+        (found(errors=["x", "y"], invalid=["y"], refusals=[refusal()]), "refused: invalid"),
     ],
 )
 def test_the_headline(difference: Difference, expected: str) -> None:
@@ -89,7 +89,7 @@ def test_what_looks_like_a_tag_or_a_cell_is_shown() -> None:
     finding = NewFinding(name="x", severity="note", path="a", message="<img src=x> `b|c`")
     stack = StackDifference(
         stack="one",
-        state="there",
+        state="existing",
         moved="",
         resources=[],
         secrets=[],
@@ -117,7 +117,7 @@ def test_a_long_comment_is_cut_and_says_so() -> None:
     assert 60_000 < len(comment) <= 65_536
     last = comment.splitlines()[-1]
     assert re.fullmatch(
-        r"\*\*Cut\*\* at the 65,536 characters of a comment: \d+ of \d+ parts are missing. `gpufleet diff` prints all.",
+        r"\*\*Truncated\*\* to 65,536 characters: \d+ of \d+ parts are missing. Run `gpufleet diff` to see all.",
         last,
     )
     assert comment.splitlines()[4] == "- **Resources:** 20 updated"
@@ -136,7 +136,7 @@ resources = st.lists(
 
 @given(resources, st.lists(st.builds(refusal), max_size=30), st.integers(1_200, 6_000))
 def test_no_comment_is_longer_than_its_limit_or_open_at_its_end(
-    changes: list[ResourceChange], refusals: list[Refusal], limit: int
+    changes: list[ResourceChange], refusals: list[RefusedChange], limit: int
 ) -> None:
     comment = markdown(found(*changes, refusals=refusals), limit)
     assert len(comment) <= limit

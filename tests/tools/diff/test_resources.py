@@ -134,8 +134,8 @@ def test_another_cluster_replaces_all_that_is_on_it() -> None:
         ("kubernetes provider p", "replaced"),
     ]
     assert found[0].reasons == [
-        "its provider: clusterIdentifier says that it is another cluster",
-        "everything in the namespace goes with it",
+        "its provider: clusterIdentifier identifies another cluster",
+        "everything in the namespace is deleted with it",
     ]
 
 
@@ -161,7 +161,7 @@ def test_what_was_protected_is_told() -> None:
 
 def test_what_is_retained_stays() -> None:
     (gone, *_) = changes(config("a", retain_on_delete=True), nothing)
-    assert gone.reasons == ["retainOnDelete: Pulumi forgets it, and it stays"]
+    assert gone.reasons == ["retainOnDelete: removed from Pulumi's state only"]
 
 
 def test_ignored_changes_are_not_guessed() -> None:
@@ -224,4 +224,4 @@ def test_what_looks_like_a_secret_in_plain_text_is_hushed() -> None:
 
 def test_options_that_change_alone_are_a_change() -> None:
     (found,) = changes(config("a", protect=True), config("a"))
-    assert (found.action, found.reasons) == ("updated", ["in Pulumi's state alone: option protect true → none"])
+    assert (found.action, found.reasons) == ("updated", ["in Pulumi's state only: option protect true → none"])

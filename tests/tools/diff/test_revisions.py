@@ -61,7 +61,7 @@ def compare(repository: Repository, text: str, *stacks: str) -> Compared:
 def most(compared: Compared) -> list[int]:
     """The `max` of a label before and after."""
     sides = (compared.before, compared.after)
-    return [label.most for side in sides for label in side.stacks["mi300"].labels if label.label == "mi300-cluster"]
+    return [label.max for side in sides for label in side.stacks["mi300"].labels if label.label == "mi300-cluster"]
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_two_dots_compare_two_commits_and_say_what_is_left_out(repository: Repos
     assert most(found) == [8, 9]
     assert str(found.head).startswith("more (")
     assert found.notes == (
-        "the working tree has uncommitted changes, which are not compared: name the base alone to have them",
+        "the working tree has uncommitted changes, which are not included; name only the base to include them",
     )
     assert list(scratch.iterdir()) == []
     assert repository.git("worktree", "list").count("\n") == 1
@@ -85,7 +85,7 @@ def test_a_base_alone_is_compared_with_the_working_tree(repository: Repository) 
     found = compare(repository, "main", "lab")
     assert most(found) == [8, 9]
     assert str(found.head) == "the working tree"
-    assert found.notes == ("the working tree has uncommitted changes, which are compared too",)
+    assert found.notes == ("the working tree has uncommitted changes, which are included",)
 
 
 def test_three_dots_compare_with_where_the_head_left_the_base(repository: Repository) -> None:
@@ -107,9 +107,9 @@ def test_no_head_is_head(repository: Repository) -> None:
         ("main..haed", "there is no revision 'haed'"),
         ("main..--output=x", "there is no revision '--output=x'"),
         ("main:Pulumi.yaml..HEAD", "there is no revision 'main:Pulumi.yaml'"),
-        ("..main", "'..main' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
-        ("...", "'...' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
-        ("", "'' names no base: write BASE..HEAD, or BASE alone to compare with the working tree"),
+        ("..main", "'..main' has no base; use BASE..HEAD, or BASE alone to compare with the working tree"),
+        ("...", "'...' has no base; use BASE..HEAD, or BASE alone to compare with the working tree"),
+        ("", "'' has no base; use BASE..HEAD, or BASE alone to compare with the working tree"),
     ],
 )
 def test_a_revision_that_is_not_there(repository: Repository, text: str, message: str) -> None:
@@ -127,13 +127,13 @@ def test_what_a_shallow_clone_lacks(repository: Repository, tmp_path: pathlib.Pa
 
 
 def test_a_folder_without_git(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(RevisionError, match="is in no git repository: nothing to compare"):
+    with pytest.raises(RevisionError, match="is not in a git repository"):
         revisions.compared(tmp_path, "main..HEAD", [], DAY)
 
 
 def test_a_revision_without_the_project(repository: Repository, scratch: pathlib.Path) -> None:
     repository.branch("empty", gone=["Pulumi.yaml"])
-    with pytest.raises(RevisionError, match=r"empty \(.{8}\) has no Pulumi.yaml: the project is not there"):
+    with pytest.raises(RevisionError, match=r"empty \(.{8}\) has no Pulumi.yaml in this folder"):
         compare(repository, "empty..main")
     assert list(scratch.iterdir()) == []
 
@@ -169,7 +169,7 @@ def test_a_package_that_a_revision_lacks_is_not_taken_from_elsewhere(repository:
     files = [str(path.relative_to(repository.root)) for path in (repository.root / "components").rglob("*.py")]
     repository.branch("no-components", gone=files)
     with pytest.raises(
-        RevisionError, match=r"no-components \(.*\) cannot be evaluated: it has no package gpufleet of its own"
+        RevisionError, match=r"no-components \(.*\) cannot be evaluated: the revision has no package gpufleet"
     ):
         compare(repository, "main..no-components")
 
@@ -199,7 +199,9 @@ def test_a_revision_that_writes_another_form(repository: Repository) -> None:
     repository.branch(
         "form", [("tools/gpufleet_tools/diff/evaluation.py", "form: Literal[1] = 1", "form: Literal[2] = 2")]
     )
-    with pytest.raises(RevisionError, match="in another form than this gpufleet reads: use the newer of both"):
+    with pytest.raises(
+        RevisionError, match="has a format that this gpufleet cannot read; use the newer gpufleet of both"
+    ):
         compare(repository, "main..form")
 
 
@@ -231,7 +233,7 @@ def test_code_from_long_before(repository: Repository) -> None:
     repository.branch("old", gone=["tools/gpufleet_tools/diff/evaluation.py", "tools/gpufleet_tools/plan/stack.py"])
     with pytest.raises(RevisionError) as refused:
         compare(repository, "old..main")
-    assert str(refused.value).endswith("cannot be evaluated: it has no `gpufleet diff` of its own")
+    assert str(refused.value).endswith("cannot be evaluated: it is older than `gpufleet diff`")
     assert "gpufleet-diff-" not in str(refused.value)
 
 
@@ -241,14 +243,14 @@ def test_a_merge_that_is_under_way_is_said(repository: Repository) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         repository.git("merge", "one")
     found = compare(repository, "main")
-    assert found.notes[1:] == (f"a merge is under way, and has left conflicts in {MI300}",)
+    assert found.notes[1:] == (f"a merge is in progress, with conflicts in {MI300}",)
     assert "is not YAML" in found.after.stacks["mi300"].problems[0]
 
 
 def test_other_dependencies_are_said(repository: Repository) -> None:
     repository.branch("pins", [("requirements.txt", f"pyyaml=={PYYAML}", "pyyaml==0.0.0")])
     assert compare(repository, "main..pins", "lab").notes == (
-        f"the dependencies differ (pyyaml {PYYAML} -> 0.0.0): both revisions were evaluated with those installed here",
+        f"the dependencies differ (pyyaml {PYYAML} -> 0.0.0): both revisions were evaluated with the installed ones",
     )
 
 
@@ -362,7 +364,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_an_evaluation_reads_nothing_that_is_taken_for_idle(tmp_path: pathlib.Path) -> None:
+def test_an_evaluation_reads_no_unused_file(tmp_path: pathlib.Path) -> None:
     """Of this repository, with stacks of both kinds."""
     command = [
         sys.executable,
@@ -380,7 +382,7 @@ def test_an_evaluation_reads_nothing_that_is_taken_for_idle(tmp_path: pathlib.Pa
     opened = {ROOT / line for line in ended.stderr.splitlines()}
     inside = {str(path.relative_to(ROOT)) for path in opened if path.is_relative_to(ROOT)}
     assert {"Pulumi.dev.yaml", "Pulumi.mi300.yaml", "components/gpufleet/aws/ec2/instance_types.json"} <= inside
-    assert not {name for name in inside if revisions._IDLE.fullmatch(name)}
+    assert not {name for name in inside if revisions._UNUSED.fullmatch(name)}
 
 
 # -- secrets and what stays -------------------------------------------------------------------------------------------

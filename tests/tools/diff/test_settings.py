@@ -108,8 +108,8 @@ def evaluated(stack: Stack) -> Evaluation:
             **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"stack", "docker"}),
             stack="stack",
             docker=entry.docker is not None,
-            least=runners[entry.label].min,
-            most=entry.at_most,
+            min=runners[entry.label].min,
+            max=entry.at_most,
         )
         for entry in catalogue([stack], capacity=False).labels
     ]
@@ -235,7 +235,7 @@ def test_a_pull_request_that_changes_only_that_setting_says_so(path: str, tmp_pa
     assert change.before != change.after
     assert found.changes
     comment = report.markdown(found)
-    assert "nothing changes" not in comment
+    assert "no changes" not in comment
     assert f"- setting {report._plain(report._setting_line(change))}" in comment
     named = {label.label for label in found.labels}
     assert {*change.labels} <= named, "a label whose jobs notice it is not in the table of users"

@@ -118,7 +118,7 @@ def test_without_files_each_report_says_so_in_a_line(
     reports = survey(HOSTS, SshLogin(user="ci", private_key="none"))
     assert {report.failures for report in reports} == {
         (
-            "ssh: cannot be asked from this machine: Too many open files; allow more open files (ulimit -n) or"
+            "ssh: not surveyed: Too many open files on this machine; allow more open files (ulimit -n) or"
             " processes (ulimit -u)",
         )
     }
@@ -142,9 +142,7 @@ json.dump([report.failures for report in reports], sys.stdout)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a user with few processes is made by root")
-@pytest.mark.parametrize(
-    ("processes", "said"), [(24, NOBODY), (1, [("ssh: cannot be asked from this machine: ",)] * len(HOSTS))]
-)
+@pytest.mark.parametrize(("processes", "said"), [(24, NOBODY), (1, [("ssh: not surveyed: ",)] * len(HOSTS))])
 def test_with_few_processes_fewer_are_asked_at_once_or_none(processes: int, said: list[tuple[str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         client, gate = pathlib.Path(folder, "ssh"), pathlib.Path(folder, "gate")

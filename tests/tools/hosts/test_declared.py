@@ -21,9 +21,9 @@ LOGIN = SMALLEST.replace("    nodePools:", "    ssh: {user: ci}\n    nodePools:"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SMALLEST, "cluster.ssh: is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}"),
+        (SMALLEST, "cluster.ssh: is missing; add the user who logs in to the machines: ssh: {user: NAME}"),
         (LOGIN, "hostKeys: is empty; read a key on the host's own console: cat /etc/ssh/ssh_host_ed25519_key.pub"),
-        ((ROOT / "Pulumi.dev.yaml").read_text(), "cluster.kind: its machines come and go"),
+        ((ROOT / "Pulumi.dev.yaml").read_text(), "cluster.kind: eks has no declared machines"),
     ],
     ids=["no login", "no host keys", "not on machines"],
 )
@@ -45,7 +45,7 @@ def test_without_a_key_it_says_what_to_do(
     root = project({"mi300": MI300})
     ended = gpufleet("-C", root, "hosts", "mi300")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("gpufleet: there is no agent, and no key in ~/.ssh/id_ed25519")
+    assert ended.err.startswith("gpufleet: there is neither an SSH agent nor ~/.ssh/id_ed25519")
     ended = gpufleet("-C", root, "hosts", "mi300", "--identity", tmp_path / "none")
     assert ended.code == 2
     assert "No such file" in ended.err

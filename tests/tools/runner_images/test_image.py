@@ -46,7 +46,7 @@ def test_an_upper_layer_hides_lower_ones(server: Server) -> None:
     ],
 )
 def test_a_runner_that_an_upper_layer_removes_is_not_held(server: Server, whiteout: str) -> None:
-    with pytest.raises(LookupFailed, match=r"holds no /home/runner/bin/Runner\.Listener\.deps\.json"):
+    with pytest.raises(LookupFailed, match=r"has no /home/runner/bin/Runner\.Listener\.deps\.json"):
         held(server, HELD, layer({whiteout: ""}))
 
 
@@ -59,12 +59,18 @@ def test_a_layer_without_compression_is_read(server: Server) -> None:
 
 
 UNREADABLE = {
-    "no runner": ([BASE], "holds no /home/runner/bin/"),
-    "a runner elsewhere": ([layer(listener("2.335.1", "actions-runner/bin"))], "holds no /home/runner/bin/"),
-    "a list of something else": ([layer({"home/runner/bin/Runner.Listener.deps.json": "[]"})], "does not say one"),
-    "a list that is cut off": ([layer({"home/runner/bin/Runner.Listener.deps.json": "{"})], "does not say one"),
-    "no archive": ([b"no archive" * 100], "a layer is no archive that can be read"),
-    "half an archive": ([HELD[: len(HELD) // 2]], "a layer is no archive that can be read"),
+    "no runner": ([BASE], "has no /home/runner/bin/"),
+    "a runner elsewhere": ([layer(listener("2.335.1", "actions-runner/bin"))], "has no /home/runner/bin/"),
+    "a list of something else": (
+        [layer({"home/runner/bin/Runner.Listener.deps.json": "[]"})],
+        "does not have exactly one version",
+    ),
+    "a list that is cut off": (
+        [layer({"home/runner/bin/Runner.Listener.deps.json": "{"})],
+        "does not have exactly one version",
+    ),
+    "no archive": ([b"no archive" * 100], "a layer is not a readable archive"),
+    "half an archive": ([HELD[: len(HELD) // 2]], "a layer is not a readable archive"),
 }
 
 
@@ -73,7 +79,7 @@ def test_an_image_that_does_not_tell_is_one_line(server: Server, layers: list[by
     with pytest.raises(LookupFailed) as failed:
         held(server, *layers)
     assert said in str(failed.value)
-    assert str(failed.value).endswith("; ask who builds it, and declare runnerVersion")
+    assert str(failed.value).endswith("; find out its runner version from its build, and declare runnerVersion")
     assert "\n" not in str(failed.value)
 
 
@@ -102,14 +108,14 @@ def test_other_failures_are_one_line_each(server: Server) -> None:
     with pytest.raises(LookupFailed, match="has no such image"):
         runner_version(f"{server.host}/{NAME}:gone", 5)
     server.image(NAME, "one", HELD)
-    with pytest.raises(LookupFailed, match="has no image for linux/arm64; there are: linux/amd64"):
+    with pytest.raises(LookupFailed, match="has no image for linux/arm64; available: linux/amd64"):
         runner_version(f"{server.host}/{NAME}:one", 5, "linux/arm64")
     server.image(NAME, "zstd", HELD, media_type="application/vnd.oci.image.layer.v1.tar+zstd")
-    with pytest.raises(LookupFailed, match="compressed with zstd"):
+    with pytest.raises(LookupFailed, match="zstd compression"):
         runner_version(f"{server.host}/{NAME}:zstd", 5)
     server.token = "of somebody"
     server.replies["/token?service=here&scope=repository%3Ateam%2Frunner%3Apull"] = Reply(b"{}", 403)
-    with pytest.raises(LookupFailed, match="needs credentials; declare runnerVersion instead"):
+    with pytest.raises(LookupFailed, match="requires credentials; declare runnerVersion instead"):
         runner_version(f"{server.host}/{NAME}:one", 5)
     with pytest.raises(LookupFailed, match="cannot be reached"):
         runner_version("127.0.0.1:1/team/runner:one", 5)
@@ -142,7 +148,7 @@ def test_the_command(server: Server, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", ROOT, "pins", "--image", reference, "--on", "2026-09-23")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
-        f"{reference} ({digest}) holds runner 2.335.1: GitHub gives it no jobs from 2026-09-24 on",
+        f"{reference} ({digest}) contains runner 2.335.1: GitHub assigns it no jobs from 2026-09-24 on",
         "declare it in the stack file: profiles.PROFILE.runnerVersion: 2.335.1",
     ]
     assert gpufleet("-C", ROOT, "pins", "--image", reference, "--on", "2026-09-24").code == 1

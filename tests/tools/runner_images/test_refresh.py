@@ -63,7 +63,7 @@ def test_a_release_whose_image_is_not_there_yet_counts_but_is_no_default(server:
     table, notes = refreshed(server)
     assert runner_releases.parsed(table).newest.version == "2.12.0"
     assert runner_releases.parsed(table).default.version == "2.11.0"
-    assert notes[0] == "ghcr.io/actions/actions-runner:2.12.0 is not there yet: the default image stays as it is"
+    assert notes[0] == "ghcr.io/actions/actions-runner:2.12.0 does not exist yet; the default image is unchanged"
 
 
 def test_a_tag_that_has_moved_is_told(server: Server) -> None:
@@ -71,7 +71,7 @@ def test_a_tag_that_has_moved_is_told(server: Server) -> None:
     digest = server.image(NAME, "2.11.0", b"layer")
     table, notes = refreshed(server)
     assert table["releases"][0]["digest"] == digest
-    assert notes == [f"ghcr.io/actions/actions-runner:2.11.0 is another image than before: {digest}"]
+    assert notes == [f"ghcr.io/actions/actions-runner:2.11.0 has a new digest: {digest}"]
 
 
 def test_drafts_candidates_and_releases_below_the_minimum_are_left_out(server: Server) -> None:
@@ -128,27 +128,27 @@ def broken(server: Server, reply: Reply, seconds: float = 5) -> str:
 
 
 WRONG = {
-    "no JSON": (Reply(b"<html>"), "the answer is not JSON"),
-    "no list": (Reply(b'{"message": "Moved"}'), "the answer is not a list of releases"),
-    "an empty list": (Reply(b"[]"), "lists no release from 2.10.0 on"),
-    "an entry without a day": (Reply(b'[{"tag_name": "v2.11.0"}]'), "an entry is no release: it lacks a tag"),
-    "an entry that is a word": (Reply(b'["v2.11.0"]'), "an entry is no release: it lacks a tag"),
-    "half a page": (Reply(b'[{"tag_name"', announced=900), "broke off after 12 of 900 bytes; try again"),
+    "no JSON": (Reply(b"<html>"), "the response is not JSON"),
+    "no list": (Reply(b'{"message": "Moved"}'), "the response is not a list of releases"),
+    "an empty list": (Reply(b"[]"), "lists no release 2.10.0 or newer"),
+    "an entry without a day": (Reply(b'[{"tag_name": "v2.11.0"}]'), "an entry is not a release: it has no tag"),
+    "an entry that is a word": (Reply(b'["v2.11.0"]'), "an entry is not a release: it has no tag"),
+    "half a page": (Reply(b'[{"tag_name"', announced=900), "ended after 12 of 900 bytes; try again"),
     "a page without what is known": (
         Reply(json.dumps([NEW]).encode()),
-        "does not list 2.11.0, which the table has: the list is not whole, or GitHub has withdrawn a release;"
-        " remove it from runner_releases.json in that case",
+        "does not list 2.11.0, which the table has; if GitHub has withdrawn the release,"
+        " remove it from runner_releases.json; otherwise the list is incomplete",
     ),
     "a rate limit": (
         Reply(b"{}", 403, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772712000"}),
-        "the rate limit is used up until 2026-03-05 12:00 UTC; wait, or set GITHUB_TOKEN",
+        "the rate limit is exceeded until 2026-03-05 12:00 UTC; wait, or set GITHUB_TOKEN",
     ),
-    "too many requests": (Reply(b"{}", 429), "the rate limit is used up; wait, or set GITHUB_TOKEN"),
-    "a bad token": (Reply(b"{}", 401), "GitHub does not accept GITHUB_TOKEN; renew or unset it"),
-    "a fault of theirs": (Reply(b"{}", 502), "answered 502 Bad Gateway"),
+    "too many requests": (Reply(b"{}", 429), "the rate limit is exceeded; wait, or set GITHUB_TOKEN"),
+    "a bad token": (Reply(b"{}", 401), "GitHub rejects GITHUB_TOKEN; renew or unset it"),
+    "a fault of theirs": (Reply(b"{}", 502), "status 502 Bad Gateway"),
     "a page elsewhere": (
         Reply(b"[]", headers={"Link": '<https://example.com/2>; rel="next"'}),
-        "the next page would be at another host, example.com",
+        "the next page is on another host, example.com",
     ),
 }
 
@@ -159,7 +159,7 @@ def test_a_bad_answer_is_one_line(server: Server, reply: Reply, said: str) -> No
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(server: Server) -> None:
-    assert broken(server, Reply(b"[]", pause=2), 0.2) == "gave no answer in time; raise --seconds, or try again"
+    assert broken(server, Reply(b"[]", pause=2), 0.2) == "no response in time; raise --seconds, or try again"
 
 
 def test_a_server_that_trickles_is_not_waited_for(server: Server) -> None:
@@ -170,7 +170,7 @@ def test_a_digest_that_differs_is_refused(server: Server) -> None:
     server.releases(OLD)
     server.image(NAME, "2.11.0", b"layer")
     server.replies[f"/v2/{NAME}/manifests/2.11.0"].headers = {"Docker-Content-Digest": DIGEST}
-    with pytest.raises(LookupFailed, match=f"the content has the digest .*, and {DIGEST} was promised"):
+    with pytest.raises(LookupFailed, match=f"the content has the digest .* instead of {DIGEST}"):
         refreshed(server)
 
 
@@ -195,8 +195,8 @@ def test_the_command_writes_the_checkouts_table(server: Server, tmp_path: pathli
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
         "2.12.0 is new, published on 2026-03-01",
-        f"runner releases are those of 2026-03-05; default image: ghcr.io/actions/actions-runner:2.12.0@{digest}",
-        "the default image has changed: write golden plans and tables again with: make generate",
+        f"runner releases looked up on 2026-03-05; default image: ghcr.io/actions/actions-runner:2.12.0@{digest}",
+        "the default image has changed; update the generated files: make generate",
     ]
     assert json.loads(file.read_text())["releases"][0]["digest"] == digest
     again = gpufleet("-C", root, "pins", "--refresh", *where)
@@ -208,7 +208,7 @@ def test_a_refresh_that_fails_writes_nothing(server: Server, tmp_path: pathlib.P
     before = file.read_text()
     ended = gpufleet("-C", root, "pins", "--refresh", "--releases", f"{server.url}/nowhere", "--registry", server.url)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == f"gpufleet: {server.url}/nowhere?per_page=100: answered 404 Not Found\n"
+    assert ended.err == f"gpufleet: {server.url}/nowhere?per_page=100: status 404 Not Found\n"
     assert file.read_text() == before
 
 
@@ -216,4 +216,4 @@ def test_what_is_installed_cannot_be_refreshed(tmp_path: pathlib.Path, gpufleet:
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-runners\n")
     ended = gpufleet("-C", tmp_path, "pins", "--refresh")
     assert ended.code == 2
-    assert ended.err.endswith("is not there: only a checkout can be refreshed; install a newer gpufleet instead\n")
+    assert ended.err.endswith("does not exist; --refresh requires a checkout; install a newer gpufleet instead\n")

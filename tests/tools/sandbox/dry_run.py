@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpufleet_tools.sandbox.control_plane.api_server import Manifest, Refusal, connected, patiently
+from gpufleet_tools.sandbox.control_plane.api_server import ApiError, Manifest, connected, retried
 from gpufleet_tools.sandbox.control_plane.objects import FIELD_MANAGER, identity
 from gpufleet_tools.sandbox.errors import SandboxError
 
@@ -23,7 +23,7 @@ def dry_run(kubeconfig: Path, objects: Sequence[Manifest]) -> None:
     """
     problems = []
     with connected(kubeconfig) as api:
-        namespaces = patiently(functools.partial(api.call, "GET", "/api/v1/namespaces"))[1]["items"]
+        namespaces = retried(functools.partial(api.call, "GET", "/api/v1/namespaces"))[1]["items"]
         existing = {item["metadata"]["name"] for item in namespaces}
         coming = {given["metadata"]["name"] for given in objects if given["kind"] == "Namespace"} - existing
         for given in objects:
@@ -33,8 +33,8 @@ def dry_run(kubeconfig: Path, objects: Sequence[Manifest]) -> None:
                 metadata["namespace"] = "default"
             try:
                 path = api.resource(sent).path(metadata.get("namespace", "default"), metadata["name"])
-                patiently(functools.partial(api.call, "PATCH", path, query=QUERY, body=sent))
-            except Refusal as refusal:
-                problems.append(f"{identity(given)}: {refusal.message}")
+                retried(functools.partial(api.call, "PATCH", path, query=QUERY, body=sent))
+            except ApiError as error:
+                problems.append(f"{identity(given)}: {error.message}")
     if problems:
         raise SandboxError(*problems)

@@ -44,7 +44,7 @@ class KarpenterSandbox:
         cloud: Cloud = cloud_of(plan, self.control_plane, self.build, self.reservations)
         objects.apply(self.kubeconfig, cloud.definitions(), OWNER)
         cloud.start()
-        wanted = [*cloud.definitions(), *cloud.played_objects(), *own_objects(plan), *workloads]
+        wanted = [*cloud.definitions(), *cloud.simulated_objects(), *own_objects(plan), *workloads]
         objects.prune(self.kubeconfig, {objects.identity(each) for each in wanted}, OWNER)
         return objects.apply(self.kubeconfig, wanted, OWNER)
 

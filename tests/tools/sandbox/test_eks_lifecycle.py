@@ -69,7 +69,7 @@ def test_without_pods_nothing_is_paid_but_the_system_nodes(checkout: Checkout) -
         _, out, _ = checkout.run("status", "dev")
         if "kwok-" not in out:
             break
-    assert row(out, "in all")[-1] == "0.192"
+    assert row(out, "total")[-1] == "0.192"
     assert row(out, "gpu")[1] == "0"
     # The controller and two listeners: none of them keeps a node of Karpenter.
     assert [node.rpartition("-")[0] for node in arc_pods(checkout).values()] == ["gpu-dev-system-nodes"] * 3
@@ -78,7 +78,7 @@ def test_without_pods_nothing_is_paid_but_the_system_nodes(checkout: Checkout) -
 def test_a_rehearsal_is_refused_in_one_line(checkout: Checkout) -> None:
     code, _, err = checkout.run("up", "dev", "--engine", "pulumi")
     assert code == 2
-    assert err.splitlines()[-1].startswith("gpufleet: dev: `pulumi up` would make the cluster itself")
+    assert err.splitlines()[-1].startswith("gpufleet: dev: `pulumi up` would create a cluster on EKS")
 
 
 def test_status_says_what_has_ended(checkout: Checkout) -> None:

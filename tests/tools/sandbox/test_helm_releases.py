@@ -46,7 +46,9 @@ def test_what_is_forgotten(kubeconfig: Path, release: str, statuses: list[str], 
     if len(left) == len(statuses):
         refuse_interrupted(kubeconfig, KNOWN, "lab")
     else:
-        with pytest.raises(SandboxError, match=rf"at work on default/{release}: bring the stack up again first"):
+        with pytest.raises(
+            SandboxError, match=rf"a Helm operation on default/{release}; bring the stack up again first"
+        ):
             refuse_interrupted(kubeconfig, KNOWN, "lab")
     said = forget_interrupted(kubeconfig, KNOWN)
     (secrets,) = api_server.listed(kubeconfig, ("v1", "Secret"))

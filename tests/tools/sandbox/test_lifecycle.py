@@ -172,7 +172,7 @@ def test_unknown_jobs_are_refused_before_anything_is_done(up: Checkout) -> None:
     assert err.splitlines() == [
         "gpufleet: --jobs linux-mi300-gpu-3=1: there is no label 'linux-mi300-gpu-3'; "
         "did you mean 'linux-mi300-gpu-2'?",
-        "gpufleet: --jobs mi300-cluster: write LABEL=N, N a whole number of jobs",
+        "gpufleet: --jobs mi300-cluster: is not LABEL=N, where N is a number of jobs",
     ]
 
 
@@ -223,7 +223,7 @@ def test_down_twice(checkout: Checkout) -> None:
     for action in ("status", "kubeconfig"):
         code, out, err = checkout.run(action, "mi300")
         assert (code, out) == (2, "")
-        assert err == "gpufleet: the sandbox of mi300 is not up; bring it up: gpufleet sandbox up mi300\n"
+        assert err == "gpufleet: the sandbox of mi300 is not running; start it: gpufleet sandbox up mi300\n"
 
 
 @pytest.mark.slow

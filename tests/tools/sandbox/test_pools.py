@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from kubernetes import client
 
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.problems import InvalidSettings
@@ -78,7 +76,7 @@ USUAL = (
 )
 
 
-def text_of(*pools: Pool, repair: bool = False) -> str:
+def text_of(*pools: Pool) -> str:
     """The stack with these pools, each with a label of the same name."""
     runners = [
         f"    {each.name}: {{project: ml, profile: {each.name}, gpus: {each.gpus}, cpu: {each.cpu}, memory:"
@@ -86,10 +84,8 @@ def text_of(*pools: Pool, repair: bool = False) -> str:
         for each in pools
     ]
     tolerated = "tolerations: [{key: nvidia.com/gpu, operator: Exists}], ephemeralStorage: 10Gi"
-    addon = "    addons:\n      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n"
-    stack = STACK.replace("    addons:\n", f"    karpenter: {{nodeRepair: true}}\n{addon}") if repair else STACK
     return (
-        stack.replace("POOLS", "\n".join(f"      {each.name}: {{{each.fields}}}" for each in pools))
+        STACK.replace("POOLS", "\n".join(f"      {each.name}: {{{each.fields}}}" for each in pools))
         .replace("PROFILES", "\n".join(f"    {each.name}: {{pool: {each.name}, {tolerated}}}" for each in pools))
         .replace("RUNNERS", "\n".join(runners))
     )
@@ -132,14 +128,14 @@ def rehearse(sandbox: KarpenterSandbox, project: MakeProject) -> Rehearse:
 
     folder = project({})
 
-    def rehearse(*pools: Pool, repair: bool = False) -> Rehearsed:
-        (folder / "Pulumi.lab.yaml").write_text(text_of(*pools, repair=repair))
+    def rehearse(*pools: Pool) -> Rehearsed:
+        (folder / "Pulumi.lab.yaml").write_text(text_of(*pools))
         read = stack.read(folder, "lab")
         assert isinstance(read.settings, EksSettings)
         plan = read.plan()
         mix = {each.name: each.jobs for each in pools}
         jobs = [
-            *lifecycle.surroundings(read, plan),
+            *lifecycle.prerequisites(read, plan),
             *job_driver.service_accounts(plan.releases()),
             *job_driver.runner_jobs(plan.releases(), mix),
         ]
@@ -207,20 +203,6 @@ def test_pools_share_gpus_in_every_way_at_once(rehearse: Rehearse) -> None:
         assert found.label(pool).pending == 0
 
 
-def test_an_overlay_replaces_the_number_of_gpus(rehearse: Rehearse) -> None:
-    """Against the words of its CRD: neither the physical GPU alone is counted, nor GPU and shares together. See
-    tests/components/aws/karpenter/test_overlay_semantics.py."""
-    shared = "instances: {families: [g4dn], sizes: [2xlarge]}, limits: {gpus: 1}, sharing: {timeSlicing: {replicas: 4}}"
-    found = rehearse(Pool("overlaid", f"{shared}, {USUAL}", 4))
-    claims = [
-        each["status"]["capacity"][GPU]
-        for each in found.sandbox.claims()
-        if each["metadata"]["labels"]["karpenter.sh/nodepool"] == "overlaid"
-    ]
-    assert claims == ["4"]
-    assert (found.label("overlaid").running, found.label("overlaid").pending) == (4, 0)
-
-
 def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) -> None:
     """Without the DaemonSet on its nodes, and shared as its user data says."""
     plain = USUAL.replace("al2023@v20260512", "bottlerocket@v1.53.0").replace(
@@ -240,42 +222,6 @@ def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) 
         (label,) = found.capacity(pool).labels
         assert (label.guaranteed, found.label(pool).pending) == (found.label(pool).running, 0), pool
     assert not found.state.daemon_sets.keys() & {"nvdp-nvidia-device-plugin"}
-
-
-# -- faulty nodes -----------------------------------------------------------------------------------------------------
-
-
-def report_fault(sandbox: KarpenterSandbox, node: str, since: datetime.timedelta) -> None:
-    """Report a fault of the node's GPUs, as EKS's node monitoring agent does."""
-    moment = (datetime.datetime.now(datetime.UTC) - since).isoformat()
-    condition = {
-        "type": "AcceleratedHardwareReady",
-        "status": "False",
-        "reason": "NvidiaXID79Error",
-        "message": "GPU has fallen off the bus",
-        "lastHeartbeatTime": moment,
-        "lastTransitionTime": moment,
-    }
-    with client.ApiClient(api_server.configuration(sandbox.kubeconfig)) as api:
-        client.CoreV1Api(api).patch_node_status(node, {"status": {"conditions": [condition]}})
-
-
-def test_a_node_with_a_faulty_gpu_is_replaced_after_ten_minutes(rehearse: Rehearse) -> None:
-    """By the controller's own policy: not after nine, and although its job must not be disrupted."""
-    pool = Pool("faulty", f"instances: {{families: [g5], sizes: [2xlarge]}}, limits: {{gpus: 2}}, {USUAL}", 1)
-    found = rehearse(pool, repair=True)
-    (node,) = found.nodes("faulty")
-    report_fault(found.sandbox, node.name, datetime.timedelta(minutes=9))
-    time.sleep(15)
-    assert [each.name for each in found.sandbox.state().nodes if each.pool == "faulty"] == [node.name]
-    report_fault(found.sandbox, node.name, datetime.timedelta(minutes=11))
-
-    def replaced(now: State) -> bool:
-        label = now.scale_sets.get("faulty")
-        names = {each.name for each in now.nodes if each.pool == "faulty"}
-        return bool(label and label.running == 1 and names and node.name not in names)
-
-    assert found.sandbox.wait(replaced)
 
 
 # -- reserved capacity ------------------------------------------------------------------------------------------------

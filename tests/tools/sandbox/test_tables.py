@@ -57,7 +57,7 @@ def test_all_columns_where_they_fit() -> None:
     assert spaced(header) == "node pool type zone capacity ready $/h (us-east-1) GPUs CPU memory runners"
     assert node.split()[:6] == [NODE.name, "gpu", "g4dn.2xlarge", "us-east-1a", "spot", "yes"]
     assert system.split()[:2] == [SYSTEM.name, "gpu-dev-system-nodes"]
-    assert spaced(total) == "in all 0.848"
+    assert spaced(total) == "total 0.848"
 
 
 @pytest.mark.parametrize("width", [100, 120])
@@ -68,7 +68,7 @@ def test_a_line_for_each_node_in_a_terminal_that_is_too_narrow_for_all_columns(w
     assert node.startswith("kwok-hugger")
     assert spaced(node).endswith(" gpu g4dn.2xlarge spot ≤ 0.752 9 of 10 4.5 of 7.91 18Gi of 29Gi 9")
     assert " gpu-dev-… m6i.large on-demand 0.096 " in spaced(system)
-    assert spaced(total) == "in all 0.848"
+    assert spaced(total) == "total 0.848"
 
 
 def test_a_node_that_is_not_ready_is_named_in_both_forms() -> None:

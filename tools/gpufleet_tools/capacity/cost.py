@@ -80,8 +80,8 @@ def stack_cost(settings: Settings) -> StackCost | None:
     """Return the cost per hour of a stack whose labels all run their max; None for a stack on existing machines."""
     if settings.cluster.kind != "eks":
         return None
-    bought = cast("EksSettings", settings)
-    pools = [_pool(name, market_of(bought, name)) for name in sorted(bought.cluster.node_pools)]
+    eks = cast("EksSettings", settings)
+    pools = [_pool(name, market_of(eks, name)) for name in sorted(eks.cluster.node_pools)]
     known = [pool.cost_per_hour for pool in pools if pool.cost_per_hour is not None]
     return StackCost.model_construct(
         basis=basis(), cost_per_hour=_sum(known) if len(known) == len(pools) else None, pools=pools

@@ -109,7 +109,7 @@ class ElasticPoolCapacity(AnyPoolCapacity):
     """Whether all labels fit on any of the instance types."""
 
     @property
-    def bought(self) -> dict[str, str]:
+    def provisioned(self) -> dict[str, str]:
         """Instance families, limits and GPU sharing, as text."""
         families = sorted({name.partition(".")[0] for name in self.types})
         what = ", ".join(families) if len(families) <= _FEW else f"{len(self.types)} types"

@@ -1,4 +1,4 @@
-"""Findings about clusters on EKS: what only shows on a bill, or when a job is lost."""
+"""Findings about stacks on EKS: settings that cost money or jobs."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def disturbed_jobs(settings: EksSettings) -> Iterator[Finding]:
                 "disturbed-jobs",
                 "warning",
                 (*where, "disruption", "consolidationPolicy"),
-                f"{policy} evicts what runs on a node to save on it; runner pods are marked do-not-disrupt, whatever"
-                " else runs there is not; write WhenEmpty",
+                f"{policy} evicts running pods to consolidate nodes; only runner pods are marked do-not-disrupt; use"
+                " WhenEmpty",
             )
 
 
@@ -59,7 +59,7 @@ def mutable_smoke_images(settings: EksSettings) -> Iterator[Finding]:
             "mutable-image",
             "warning",
             ("cluster", "smokeWorkload", "image"),
-            f"{smoke.image} is another image from one day to the next; name a version or a digest",
+            f"{smoke.image} can change at any time; use a version or a digest",
         )
 
 
@@ -70,7 +70,7 @@ def hasty_removal(settings: EksSettings) -> Iterator[Finding]:
                 "hasty-removal",
                 "warning",
                 (*where, "disruption", "consolidateAfter"),
-                "a node goes the moment it is empty, and the next job waits for another to start; write 30s or more",
+                "an empty node is removed at once, and the next job waits for a new one; use 30s or more",
             )
 
 
@@ -81,8 +81,8 @@ def endless_drain(settings: EksSettings) -> Iterator[Finding]:
                 "endless-drain",
                 "warning",
                 where,
-                f"nodes expire after {pool.expire_after}, and wait for ever for a pod that is not to be disturbed;"
-                " set terminationGracePeriod to the longest job",
+                f"nodes expire after {pool.expire_after}, but without a terminationGracePeriod they wait indefinitely"
+                " for pods marked do-not-disrupt; set it to the duration of the longest job",
             )
 
 
@@ -135,12 +135,12 @@ def jobs_on_spot(settings: EksSettings) -> Iterator[Finding]:
     for name, where, pool in _pools(settings):
         used = any(settings.pool_name(runner) == name for runner in settings.runners.values())
         if used and "spot" in pool.capacity:
-            fallback = "" if "on-demand" in pool.capacity else ", and there is no on-demand to fall back on"
+            fallback = "" if "on-demand" in pool.capacity else "; there is no on-demand capacity as a fallback"
             yield Finding(
                 "jobs-on-spot",
                 "note" if not fallback else "warning",
                 (*where, "capacity"),
-                "AWS takes a spot instance back at two minutes' notice, and its jobs are lost" + fallback,
+                "AWS interrupts spot instances with two minutes' notice, and their jobs are lost" + fallback,
             )
 
 
@@ -154,8 +154,8 @@ def small_disks(settings: EksSettings) -> Iterator[Finding]:
                 "small-disk",
                 "warning",
                 (*where, "rootVolume"),
-                f"{pool.root_volume} holds the system, images of runners and what jobs write: one image for CUDA is"
-                " 10 GB and more; write 200Gi",
+                f"{pool.root_volume} is shared by the system, container images and the files of jobs; a CUDA image"
+                " alone takes 10 GB or more; use 200Gi",
             )
 
 
@@ -169,8 +169,8 @@ def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
                 "fruitless-fast-pull",
                 "warning",
                 (*where, "rootVolumeThroughput"),
-                f"{throughput} MiB/s: images are unpacked no faster than the volume writes, and below"
-                f" {FAST_IMAGE_PULL_THROUGHPUT} MiB/s parallel pulls can take longer; raise it",
+                f"{throughput} MiB/s limits the unpacking of images; below {FAST_IMAGE_PULL_THROUGHPUT} MiB/s parallel"
+                " pulls can be slower than sequential ones; raise it",
             )
         types = instance_types_of(node_pool_args(name, settings.cluster))
         small = [each.name for each in types if ignores_fast_image_pull(each)]
@@ -179,7 +179,7 @@ def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
                 "fruitless-fast-pull",
                 "warning",
                 (*where, "fastImagePull"),
-                f"nodes of {', '.join(small[:3])}{' and others' * (len(small) > 3)} ignore it: it takes"
+                f"nodes of {', '.join(small[:3])}{' and others' * (len(small) > 3)} ignore it: it requires"
                 f" {FAST_IMAGE_PULL_CPUS} vCPUs and {FAST_IMAGE_PULL_MEMORY // 1024} GiB; exclude smaller types",
             )
 
@@ -192,27 +192,27 @@ def undivided_requests(settings: EksSettings) -> Iterator[Finding]:
                 "several-shares",
                 "warning",
                 (*where, "sharing", "timeSlicing", "failRequestsGreaterThanOne"),
-                "a pod that asks for two shares may get two of one GPU, and no more of its time; write true",
+                "a pod that requests two shares may get both on one GPU, without more time on it; set it to true",
             )
 
 
 def shared_gpus(settings: EksSettings) -> Iterator[Finding]:
     for name, where, pool in _pools(settings):
         if pool.sharing:
-            jobs = f"up to {settings.shares(name)} jobs are on one GPU"
+            jobs = f"up to {settings.shares(name)} jobs share one GPU"
             yield Finding("shared-gpu", "note", (*where, "sharing"), f"{jobs}{_isolation(pool.sharing)}")
 
 
 def _isolation(sharing: Sharing) -> str:
-    """What keeps jobs on one GPU apart, and what does not."""
+    """Return the isolation between jobs on one GPU, as the end of a message."""
     if sharing.mig:
         return (
-            ", each with an instance of its own: memory and faults are kept apart; userData or the AMI must create the"
-            f" {sharing.mig.profile} instances before the kubelet starts, or whole GPUs are offered"
+            ", each with its own GPU instance: memory and faults are isolated; userData or the AMI must create the"
+            f" {sharing.mig.profile} instances before the kubelet starts, or nodes offer whole GPUs"
         )
     if sharing.mps:
-        return ", each with an equal part of its memory; a fault of one can end all, and NVIDIA calls MPS experimental"
-    return ", and nothing keeps one from taking all of its memory, or a fault of one from ending them all"
+        return ", each with an equal part of its memory; a fault of one can end all; NVIDIA calls MPS experimental"
+    return " without isolation: one can use all of its memory, and a fault of one can end all"
 
 
 def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:
@@ -223,8 +223,8 @@ def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:
                 "untainted-gpus",
                 "warning",
                 where,
-                "any pod may run there, such as a listener of ARC, and a GPU node is kept for as long as it does;"
-                f" write taints: [{{key: {GPU}, effect: NoSchedule}}], and tolerate it in profiles",
+                "any pod may run on the GPU nodes, such as a listener of ARC, and keeps its node from being removed;"
+                f" add taints: [{{key: {GPU}, effect: NoSchedule}}], and tolerate it in profiles",
             )
 
 
@@ -235,7 +235,7 @@ def reachable_node_role(settings: EksSettings) -> Iterator[Finding]:
                 "reachable-node-role",
                 "warning",
                 (*where, "metadataHopLimit"),
-                "jobs reach the instance's metadata, and with it the credentials of the node's role; write 1",
+                "jobs can reach the instance metadata, which has the credentials of the node's role; use 1",
             )
 
 
@@ -247,8 +247,8 @@ def roles_of_others(settings: EksSettings) -> Iterator[Finding]:
                 "role-of-others",
                 "warning",
                 (*where, setting),
-                "is not made here: see to it that Karpenter's controller may pass the role (iam:PassRole), and that the"
-                " cluster has an access entry of type EC2_LINUX for it, or no node joins",
+                "is not managed by this stack: no node joins unless Karpenter's controller may pass the role"
+                " (iam:PassRole), and the cluster has an access entry of type EC2_LINUX for it",
             )
 
 
@@ -259,7 +259,7 @@ def idle_reservations(settings: EksSettings) -> Iterator[Finding]:
                 "idle-reservations",
                 "warning",
                 (*where, "reservations"),
-                "are paid for and never used, since capacity does not name reserved; add it",
+                "are paid for but never used, because capacity does not include reserved; add it",
             )
 
 
@@ -271,8 +271,8 @@ def unknown_reservations(settings: EksSettings) -> Iterator[Finding]:
                     "unknown-reservation",
                     "note",
                     (*where, "reservations", index),
-                    "what it holds is not known: capacity takes any instance type of the pool to be reserved, and the"
-                    " sandbox has no such reservation; write holds",
+                    "its instances are unknown: gpufleet capacity assumes that it holds any instance type of the pool,"
+                    " and the sandbox does not simulate it; set holds",
                 )
 
 
@@ -286,7 +286,7 @@ def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
                     "minimum-beyond-limits",
                     "error",
                     (*where, "limits", resource),
-                    f"idle runners ask for more than {limit}: some stay pending for ever; lower 'min' of the pool's"
+                    f"idle runners request more than {limit}: some stay pending indefinitely; lower 'min' of the pool's"
                     " runners, or raise the limit",
                 )
 
@@ -312,8 +312,8 @@ def unknown_region(settings: EksSettings) -> Iterator[Finding]:
             "unknown-region",
             "warning",
             ("cluster", "region"),
-            f"{region} is not in the table of instance types: it is misspelt, or newer than the table, where every pool"
-            f" needs gpuCounts{meant}",
+            f"{region} is not in the table of instance types; correct it, or set gpuCounts in every pool if the region"
+            f" is newer than the table{meant}",
         )
 
 
@@ -323,7 +323,7 @@ def idle_smoke(settings: EksSettings) -> Iterator[Finding]:
             "smoke-holds-node",
             "note",
             ("cluster", "smokeWorkload"),
-            "its pods keep a GPU node for as long as they are here, jobs or none; remove it once it has run",
+            "its pods keep a GPU node even if there are no jobs; remove it after the test",
         )
 
 
@@ -335,13 +335,14 @@ def open_endpoint(settings: EksSettings) -> Iterator[Finding]:
                 "open-endpoint",
                 "warning",
                 ("cluster", "endpoint", "publicAccessFrom", index),
-                f"{cidr} is nearly everybody: the API server's own authentication is all that is left; name networks",
+                f"{cidr} admits nearly every address, so that only authentication protects the API server; use your own"
+                " networks",
             )
 
 
 def readers_of_credentials(settings: EksSettings) -> Iterator[Finding]:
-    """Teams that may read the Secrets with the projects' credentials at GitHub. ARC copies them to its own namespace
-    for the listeners."""
+    """Yield teams that may read the projects' GitHub credentials. ARC copies these Secrets to its own namespace for the
+    listeners."""
     namespaces = {settings.arc.namespace, *(project.namespace for project in settings.projects.values())}
     for name, access in settings.cluster.access.items():
         for index, each in enumerate(access.policies):
@@ -355,13 +356,13 @@ def readers_of_credentials(settings: EksSettings) -> Iterator[Finding]:
                     "reads-credentials",
                     "warning",
                     ("cluster", "access", name, "policies", index),
-                    f"{each.policy} reads the Secrets of {', '.join(seen)}, and with them the credentials of projects"
-                    " at GitHub; name other namespaces, or use AmazonEKSViewPolicy",
+                    f"{each.policy} allows reading the Secrets in {', '.join(seen)}, including the projects' GitHub"
+                    " credentials; restrict it to other namespaces, or use AmazonEKSViewPolicy",
                 )
 
 
 def useless_prefixes(settings: EksSettings) -> Iterator[Finding]:
-    """Karpenter and the kubelet take the number of pods from network interfaces, unless `maxPods` says otherwise
+    """Yield pools without `maxPods`: Karpenter and the kubelet then compute the number of pods from network interfaces
     (`pods` in pkg/providers/instancetype/types.go of aws/karpenter-provider-aws at v1.14.1)."""
     environment = settings.cluster.addon_configuration.get("vpc-cni", {}).get("env")
     if not isinstance(environment, dict) or environment.get("ENABLE_PREFIX_DELEGATION") != "true":
@@ -372,14 +373,14 @@ def useless_prefixes(settings: EksSettings) -> Iterator[Finding]:
                 "useless-prefixes",
                 "note",
                 (*where, "kubelet"),
-                "ENABLE_PREFIX_DELEGATION gives nodes more addresses, but no more pods, since Karpenter still counts"
-                " network interfaces; set maxPods, for example to 110",
+                "ENABLE_PREFIX_DELEGATION gives nodes more addresses, but no more pods, because Karpenter computes"
+                " their number from network interfaces; set maxPods, for example to 110",
             )
 
 
 def claims_without_class(settings: EksSettings) -> Iterator[Finding]:
-    """Since Kubernetes 1.30, a new cluster of EKS has no default StorageClass (kubernetes-versions-standard.adoc of
-    awsdocs/amazon-eks-user-guide at 4d52b4d)."""
+    """Yield volume claims without a class. Since Kubernetes 1.30, a new EKS cluster has no default StorageClass
+    (kubernetes-versions-standard.adoc of awsdocs/amazon-eks-user-guide at 4d52b4d)."""
     if any(each.default for each in settings.cluster.storage_classes.values()):
         return
     for name, profile in settings.profiles.items():
@@ -390,13 +391,13 @@ def claims_without_class(settings: EksSettings) -> Iterator[Finding]:
                     "claim-without-class",
                     "warning",
                     ("profiles", name, *where),
-                    "names no storageClassName, and no StorageClass is the default: its volume is never created, and"
-                    f" runners wait; name {known}, or make one the default",
+                    "has no storageClassName, and no StorageClass is the default: its volume is never created, and"
+                    f" runners stay pending; set {known}, or make one the default",
                 )
 
 
 def _claims(profile: Profile) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Volume claims that the pods of a profile make, with their places."""
+    """Yield the volume claims of a profile's pods, with their paths."""
     if isinstance(profile.docker, KubernetesPods):
         yield ("docker", "workVolumeClaim"), profile.docker.work_volume_claim
     sources: list[tuple[Path, Mapping[str, Any]]] = [
@@ -415,7 +416,8 @@ def unprotected_cluster(settings: EksSettings) -> Iterator[Finding]:
             "unprotected-cluster",
             "warning",
             ("cluster", "deletionProtection"),
-            "`pulumi destroy` and a renamed cluster delete it without a word; leave it on until the day you mean it",
+            "`pulumi destroy` or a changed name deletes the cluster without confirmation; keep it on until you want to"
+            " delete the cluster",
         )
 
 
@@ -423,20 +425,20 @@ def full_system_nodes(settings: EksSettings) -> Iterator[Finding]:
     nodes, room = settings.cluster.system_nodes, system_node_room(settings)
     if room is None:
         return
-    asked = system_requests(settings)
+    requested = system_requests(settings)
     for resource, show in (("cpu", quantity.cores), ("memory", quantity.gibibytes), ("pods", str)):
-        # A node that is being replaced holds nothing, and Karpenter's second replica can wait that long.
+        # While a node is replaced, it runs nothing, and Karpenter's second replica can wait.
         spared = Decimal(1) if resource == "pods" else quantity.parse(KARPENTER.requests[resource])
-        have, wanted = room[resource] * (nodes.count - 1), asked[resource] - spared
-        if wanted > have:
+        available, wanted = room[resource] * (nodes.count - 1), requested[resource] - spared
+        if wanted > available:
             what = "pods" if resource == "pods" else resource
             yield Finding(
                 "full-system-nodes",
-                "error" if asked[resource] > room[resource] * nodes.count else "warning",
+                "error" if requested[resource] > room[resource] * nodes.count else "warning",
                 ("cluster", "systemNodes"),
-                f"Karpenter, ARC, addons and the listeners of {len(settings.runners)} labels ask for {show(wanted)}"
-                f" {what} while a node is replaced, and {nodes.count - 1} of {nodes.instance_type} have {show(have)};"
-                " raise count, or take a larger instanceType",
+                f"Karpenter, ARC, add-ons and the listeners of {len(settings.runners)} labels request {show(wanted)}"
+                f" {what}, but while a node is replaced, {nodes.count - 1} of {nodes.instance_type} have"
+                f" {show(available)}; raise count, or use a larger instanceType",
             )
 
 
@@ -471,11 +473,11 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Every finding of a stack on EKS; none of another."""
+    """Yield the findings of a stack on EKS; none for other stacks."""
     if isinstance(settings, EksSettings):
         for rule in RULES.values():
             yield from rule(settings)
-        # Its name is that of the finding about any other image.
+        # Not among RULES: the finding has the name of that about other images.
         yield from mutable_smoke_images(settings)
 
 

@@ -1,4 +1,4 @@
-"""What a pull request changes: for the people who use the runners, and in each stack's resources."""
+"""Difference between two revisions: changes for users of the runners, and changes of each stack's resources."""
 
 from __future__ import annotations
 
@@ -23,91 +23,91 @@ from gpufleet_tools.diff.evaluation import (
     Evaluation,
     filled,
 )
-from gpufleet_tools.diff.labels import LabelChange, Refusal, broken_promises, label_changes
+from gpufleet_tools.diff.labels import LabelChange, RefusedChange, contract_violations, label_changes
 from gpufleet_tools.diff.machines import runs
-from gpufleet_tools.diff.refusals import NewFinding, cluster_moved, refusals
+from gpufleet_tools.diff.refused_changes import NewFinding, cluster_moved, refused_changes
 from gpufleet_tools.diff.resources import ResourceChange, resource_changes
 from gpufleet_tools.diff.revisions import Compared, Revision
 from gpufleet_tools.diff.settings.changes import SettingChange, setting_changes
 
 
 class CostChange(Documented):
-    """What a stack costs an hour when every label runs its max, where that is another than before."""
+    """Change of a stack's cost per hour with every label at its max."""
 
     before: float | None
-    """US dollars for nodes that are bought; None where there are none, or that is not known."""
+    """US dollars for provisioned nodes; None if there are none, or prices are unknown."""
     after: float | None
-    """US dollars for nodes that will be bought."""
-    said: str
-    """Both, for people."""
+    """US dollars for provisioned nodes after the change."""
+    text: str
+    """Both amounts as text."""
     basis: str
-    """What kind of prices these are, of which day, and what they leave out."""
+    """Kind and date of the prices, and costs that are not included."""
 
 
 class StackDifference(Documented):
-    """What changes in one stack."""
+    """Changes of one stack."""
 
     stack: str
     """Name of the stack."""
-    state: Literal["there", "new", "gone"]
-    """Whether the base and the head have it; `new` and `gone`: only one of them has."""
+    state: Literal["existing", "new", "removed"]
+    """`existing`: both revisions have the stack. `new`: only the head has it. `removed`: only the base has it."""
     moved: str
-    """Region and account of its cluster, before and after, where they change; empty otherwise. Its resources are not
-    listed then: all of them are in another place."""
+    """Region and account of the cluster before and after, if they change; empty otherwise. The resources of a moved
+    cluster are not listed: all of them change."""
     resources: list[ResourceChange]
-    """Resources that change, the worst first."""
+    """Resources that change, most disruptive first."""
     secrets: list[str]
-    """Secret keys that are set for the first time, set anew or removed."""
+    """Secret keys that are set for the first time, changed or removed."""
     listeners: list[str] = []
-    """Labels whose listener restarts and whose runners stay, in a stack that stays."""
+    """Labels of an existing stack whose listener restarts while their runners stay."""
     settings: list[SettingChange]
-    """Settings of a stack that stays, whose values change."""
+    """Settings of an existing stack whose values change."""
     pools: list[str]
-    """Node pools that come, go, grow, shrink or buy something else in a stack that stays."""
+    """Changes of an existing stack's node pools."""
     cost: CostChange | None
-    """What changes in the cost at max; None where nothing does, or no nodes are bought."""
+    """Change of the cost at max; None if it stays the same, or no nodes are provisioned."""
     runs: list[str]
-    """What `pulumi up` runs on machines of a stack that stays, in that order."""
+    """Runs on machines of an existing stack during `pulumi up`, in order."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
 
 
 _NAMES = frozenset({"stack", "state"})
-"""Fields of a stack's difference that are no change by themselves."""
+"""Fields of a stack's difference that are not changes."""
 
 
 class Difference(Documented):
-    """What changes between two revisions."""
+    """Difference between two revisions."""
 
     schema_version: Literal[1] = Field(default=1)
-    """Version of this form."""
+    """Version of the schema."""
     base: str
-    """The revision that is compared with."""
+    """Base revision."""
     head: str
-    """The revision that is proposed."""
+    """Proposed revision."""
     notes: list[str]
-    """What to know about the comparison itself."""
-    unsaid: list[str]
-    """Why nothing can be said of some stack, one line each; empty when all is said."""
+    """Notes about the comparison itself."""
+    errors: list[str]
+    """Reasons why stacks could not be compared, one line each; empty if all were compared."""
     invalid: list[str]
-    """Those of them that are mistakes of the head: it is refused as it is, whatever else it does."""
-    refusals: list[Refusal]
-    """What should not be merged as it is."""
+    """Errors that are faults of the head, which is refused because of them."""
+    refusals: list[RefusedChange]
+    """Changes that should not be merged as they are."""
     labels: list[LabelChange]
-    """What changes for users, sorted by label."""
+    """Changes for users, sorted by label."""
     stacks: list[StackDifference]
-    """What changes in each stack, sorted by name."""
+    """Changes of each stack, sorted by name."""
 
     @property
-    def refused(self) -> list[Refusal]:
-        """Refusals that nobody has allowed."""
+    def refused(self) -> list[RefusedChange]:
+        """Refused changes that are not allowed."""
         return [refusal for refusal in self.refusals if not refusal.allowed]
 
     @property
     def changes(self) -> bool:
-        """Whether anything is not as before."""
+        """Whether anything changes."""
         return bool(self.labels) or any(
-            each.state != "there"
+            each.state != "existing"
             or any(getattr(each, field) for field in StackDifference.model_fields if field not in _NAMES)
             for each in self.stacks
         )
@@ -116,31 +116,33 @@ class Difference(Documented):
 def difference(
     compared: Compared, stacks: Sequence[str], day: datetime.date, allowed: Collection[str] = ()
 ) -> Difference:
-    """What changes in the named stacks, or in all; `allowed` names refusals that do not count."""
+    """Return the difference of the named stacks, or of all. `allowed` has the names of allowed refused changes."""
     before, after = _alike(compared.before, compared.after), _alike(compared.after, compared.before)
-    there = sorted(before.stacks.keys() | after.stacks.keys())
-    unsaid = [_unknown(name, compared, there) for name in stacks if name not in there]
-    names = [name for name in (sorted(set(stacks)) or there) if name in there]
-    unsaid += _faults(compared.base, before, names)
-    invalid = _faults(compared.head, after, names)
-    sound = [name for name in names if not _faulty(name, before, after)]
-    promises = _labels(before, there), _labels(after, there)
-    differences = [_stack(name, before.stacks.get(name), after.stacks.get(name)) for name in sound]
-    changes = label_changes(*promises, sound, _environments(before, after, sound), _settings_of_labels(differences))
-    found = [*broken_promises(_labels(before, sound), _labels(after, sound), changes, day)]
+    known = sorted(before.stacks.keys() | after.stacks.keys())
+    errors = [_unknown(name, compared, known) for name in stacks if name not in known]
+    names = [name for name in (sorted(set(stacks)) or known) if name in known]
+    errors += _problems(compared.base, before, names)
+    invalid = _problems(compared.head, after, names)
+    valid = [name for name in names if not _is_invalid(name, before, after)]
+    labels = _labels(before, known), _labels(after, known)
+    differences = [_stack(name, before.stacks.get(name), after.stacks.get(name)) for name in valid]
+    changes = label_changes(*labels, valid, _environments(before, after, valid), _settings_of_labels(differences))
+    found = [*contract_violations(_labels(before, valid), _labels(after, valid), changes, day)]
     for each in differences:
         sides = before.stacks.get(each.stack), after.stacks.get(each.stack)
         found += [
-            (name, each.stack, message) for name, message in refusals(each.moved, each.resources, each.findings, *sides)
+            (name, each.stack, message)
+            for name, message in refused_changes(each.moved, each.resources, each.findings, *sides)
         ]
     return Difference(
         base=str(compared.base),
         head=str(compared.head),
         notes=[*compared.notes, *_notes(differences, names, before, after)],
-        unsaid=[*unsaid, *invalid],
+        errors=[*errors, *invalid],
         invalid=invalid,
         refusals=[
-            Refusal(name=name, stack=stack, message=message, allowed=name in allowed) for name, stack, message in found
+            RefusedChange(name=name, stack=stack, message=message, allowed=name in allowed)
+            for name, stack, message in found
         ],
         labels=changes,
         stacks=differences,
@@ -148,13 +150,13 @@ def difference(
 
 
 def not_compared(revisions: str, reason: str) -> Difference:
-    """Return the difference of a range of which nothing can be said; it is reported as any other."""
+    """Return the difference of a range that could not be compared. It is reported as any other."""
     base, _, head = revisions.partition("..")
     return Difference(
         base=base,
         head=head.lstrip(".") or ("HEAD" if ".." in revisions else "the working tree"),
         notes=[],
-        unsaid=[redacted(line) for line in reason.splitlines()],
+        errors=[redacted(line) for line in reason.splitlines()],
         invalid=[],
         refusals=[],
         labels=[],
@@ -165,7 +167,7 @@ def not_compared(revisions: str, reason: str) -> Difference:
 def _environments(
     before: Evaluation, after: Evaluation, names: Collection[str]
 ) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
-    """Return what changes in the environment of jobs, by stack and label."""
+    """Return the changes of jobs' environments, by stack and label."""
     return {
         (name, label): changes
         for name in names
@@ -175,7 +177,7 @@ def _environments(
 
 
 def _settings_of_labels(stacks: Iterable[StackDifference]) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
-    """Return the settings whose change users notice, by stack and label."""
+    """Return the changed settings that users notice, by stack and label."""
     found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for stack in stacks:
         for change in stack.settings:
@@ -184,12 +186,14 @@ def _settings_of_labels(stacks: Iterable[StackDifference]) -> dict[tuple[str, st
     return found
 
 
-def _unknown(name: str, compared: Compared, there: Sequence[str]) -> str:
-    return f"neither {compared.base} nor {compared.head} has a stack '{name}'; there are: {', '.join(there) or 'none'}"
+def _unknown(name: str, compared: Compared, known: Sequence[str]) -> str:
+    stacks = f"their stacks: {', '.join(known) or 'none'}"
+    return f"neither {compared.base} nor {compared.head} has a stack '{name}'; {stacks}"
 
 
 def _alike(side: Evaluation, other: Evaluation) -> Evaluation:
-    """The side with what it does not know taken from the other, where only that one says what hangs on outputs."""
+    """Return the side with unknown values filled from the other, if only the other reports values that depend on
+    outputs."""
     if side.outputs == other.outputs:
         return side
     inputs = {each.urn: each.inputs for stack in other.stacks.values() for each in stack.resources}
@@ -207,11 +211,11 @@ def _alike(side: Evaluation, other: Evaluation) -> Evaluation:
     return side.model_copy(update={"stacks": stacks})
 
 
-def _faults(revision: Revision, side: Evaluation, names: Collection[str]) -> list[str]:
+def _problems(revision: Revision, side: Evaluation, names: Collection[str]) -> list[str]:
     return [f"{revision}: {problem}" for name in names if name in side.stacks for problem in side.stacks[name].problems]
 
 
-def _faulty(name: str, *sides: Evaluation) -> bool:
+def _is_invalid(name: str, *sides: Evaluation) -> bool:
     return any(side.stacks[name].problems for side in sides if name in side.stacks)
 
 
@@ -226,33 +230,35 @@ def _notes(
     after: Evaluation,
 ) -> Iterator[str]:
     for each in differences:
-        if each.state == "gone":
+        if each.state == "removed":
             yield (
-                f"stack {each.stack} is gone from the head, and with its file nothing deletes what it has made:"
-                " pulumi destroy it from the base first"
+                f"the head removes stack {each.stack}, but merging does not delete its resources; run pulumi destroy"
+                " from the base first"
             )
         if any(change.action == "replaced" and change.type.startswith("aws:") for change in each.resources):
             yield (
-                f"stack {each.stack}: what takes the id of a replaced AWS resource is replaced or updated after it, and"
-                " is not counted here: ids are known to the engine only"
+                f"stack {each.stack}: resources that use the ID of a replaced AWS resource are replaced or updated too;"
+                " they are not counted here, because only the engine knows IDs"
             )
     sides = [
         (before.stacks[name], after.stacks[name]) for name in names if name in before.stacks and name in after.stacks
     ]
     if any(bool(old.settings) != bool(new.settings) and not (old.problems or new.problems) for old, new in sides):
-        yield "one of the revisions does not say its settings: only what follows from them is compared"
+        yield "one of the revisions does not report settings: only their effects are compared"
     if before.outputs != after.outputs:
-        yield "one of the revisions does not say what hangs on outputs of resources: that is not compared"
-    mended = [name for name in names if _faulty(name, before) and name in after.stacks and not _faulty(name, after)]
-    if mended:
+        yield "one of the revisions does not report values that depend on outputs: they are not compared"
+    fixed = [
+        name for name in names if _is_invalid(name, before) and name in after.stacks and not _is_invalid(name, after)
+    ]
+    if fixed:
         yield (
-            f"the base is at fault and the head is not: what changes in {', '.join(mended)} can only be said from a"
-            " base that is valid; other stacks can be compared by naming them"
+            f"{', '.join(fixed)}: the base is invalid and the head is valid, so the changes are unknown; use a valid"
+            " base, or name the other stacks to compare only those"
         )
     others = sorted((before.stacks.keys() | after.stacks.keys()) - set(names))
-    invalid = [name for name in others if _faulty(name, before, after)]
+    invalid = [name for name in others if _is_invalid(name, before, after)]
     if invalid:
-        yield f"the labels of {', '.join(invalid)} are not all known: a revision of it is invalid"
+        yield f"labels of {', '.join(invalid)} are incomplete: the stack is invalid in one of the revisions"
 
 
 def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | None) -> StackDifference:
@@ -262,7 +268,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
     stays = before is not None and after is not None and not moved
     return StackDifference(
         stack=name,
-        state="new" if before is None else "gone" if after is None else "there",
+        state="new" if before is None else "removed" if after is None else "existing",
         moved=moved,
         resources=[] if moved else resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
@@ -280,9 +286,9 @@ def _finding(each: EvaluatedFinding) -> NewFinding:
 
 
 def _secrets(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
-    said = {(True, True): "set anew", (False, True): "set", (True, False): "removed"}
+    changes = {(True, True): "changed", (False, True): "set", (True, False): "removed"}
     return [
-        f"{key} is {said[key in old.secrets, key in new.secrets]}"
+        f"{key} is {changes[key in old.secrets, key in new.secrets]}"
         for key in sorted(old.secrets.keys() | new.secrets.keys())
         if old.secrets.get(key) != new.secrets.get(key)
     ]
@@ -298,15 +304,17 @@ def _pools(old: EvaluatedStack, new: EvaluatedStack) -> list[str]:
 
 
 def _pool_change(before: EvaluatedPool | None, after: EvaluatedPool | None) -> str:
-    """What is another than before; of bought nodes only that, since their limits are many."""
-    if before and after and before.bought and after.bought:
-        keys = [key for key in {**before.bought, **after.bought} if before.bought.get(key) != after.bought.get(key)]
-        return "; ".join(f"{key} {before.bought.get(key, 'none')} → {after.bought.get(key, 'none')}" for key in keys)
-    bought = (before or after or EvaluatedPool(nodes=0, gpus=0)).bought
-    if bought and not (before and after):
-        return f"{'gone' if before else 'new'}, {'; '.join(f'{key} {value}' for key, value in bought.items())}"
-    said = _pool(before), _pool(after)
-    return "" if said[0] == said[1] else " → ".join(said)
+    """Return the change of a pool's nodes; for pools whose nodes Karpenter provisions, the changes of their limits."""
+    if before and after and before.provisioned and after.provisioned:
+        old, new = before.provisioned, after.provisioned
+        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        return "; ".join(f"{key} {old.get(key, 'none')} → {new.get(key, 'none')}" for key in keys)
+    provisioned = (before or after or EvaluatedPool(nodes=0, gpus=0)).provisioned
+    if provisioned and not (before and after):
+        values = "; ".join(f"{key} {value}" for key, value in provisioned.items())
+        return f"{'removed' if before else 'new'}, {values}"
+    texts = _pool(before), _pool(after)
+    return "" if texts[0] == texts[1] else " → ".join(texts)
 
 
 def _pool(pool: EvaluatedPool | None) -> str:
@@ -314,15 +322,15 @@ def _pool(pool: EvaluatedPool | None) -> str:
 
 
 def _cost(before: EvaluatedStack | None, after: EvaluatedStack | None) -> CostChange | None:
-    """A revision that does not reckon it says nothing of it, and then there is nothing to compare."""
+    """Return the change of the cost; None if it stays the same, or one of the revisions does not report it."""
     old, new = (side.cost if side else None for side in (before, after))
-    if (before and after and not (old and new)) or (said := _amount(old)) == _amount(new):
+    if (before and after and not (old and new)) or (amount := _amount(old)) == _amount(new):
         return None
     bases = dict.fromkeys(f"{side.basis}; spot is usually lower" for side in (old, new) if side)
     return CostChange(
         before=old.per_hour if old else None,
         after=new.per_hour if new else None,
-        said=f"{said} → {_amount(new)}" if before and after else _amount(new) if after else f"{said} → none",
+        text=f"{amount} → {_amount(new)}" if before and after else _amount(new) if after else f"{amount} → none",
         basis=" → ".join(bases),
     )
 

@@ -1,8 +1,9 @@
 """Evaluation of one revision: its stacks with their labels, findings and resources.
 
-`gpufleet diff` runs this file as a program in a checkout of the revision, with the revision's own code where it has
-some: `python -P evaluation.py OUT KEY DAY [STACK...]`. It writes an `Evaluation` to OUT. Fields that are added later
-have a default, so that another revision's evaluation can be read."""
+`gpufleet diff` runs this file as a program in a checkout of the revision: `python -P evaluation.py OUT KEY DAY
+[STACK...]`. A checkout of this repository is evaluated with its own code. The program writes an `Evaluation` to OUT.
+Fields that were added later have a default, and renamed fields have an alias, so that evaluations of older revisions
+can be read."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gpufleet_tools.plan.stack import Stack
 
 HIDDEN = "<secret:"
-"""How a secret leaf begins; a keyed digest follows, which tells two secrets apart and means nothing elsewhere."""
+"""Prefix of a secret leaf. A keyed digest follows, which distinguishes secrets in this comparison only."""
 
 
 class _Part(BaseModel):
@@ -37,7 +38,7 @@ class EvaluatedResource(_Part):
     """One registration."""
 
     urn: str
-    """Its identity."""
+    """Identity of the resource."""
     type: str
     """Type token."""
     name: str
@@ -49,91 +50,92 @@ class EvaluatedResource(_Part):
     provider: str | None
     """URN of its provider."""
     opaque: bool
-    """Whether what it makes is known only once its provider runs."""
+    """Whether its children or objects are unknown until its provider runs."""
     inputs: dict[str, Any]
-    """Inputs; a secret leaf is a digest, and never the secret."""
+    """Inputs; a secret leaf is a digest."""
     options: dict[str, Any]
     """Resource options that differ from their defaults."""
 
 
 class EvaluatedLabel(_Part):
-    """What one label of one stack gives its users."""
+    """One label of one stack."""
 
     label: str
-    """What `runs-on` says."""
+    """Value of `runs-on`."""
     stack: str
     """Stack that serves it."""
     cluster: str
-    """Cluster that its jobs run on."""
+    """Cluster that runs its jobs."""
     config_url: str
-    """Organisation or repository whose jobs it takes."""
+    """Organisation or repository whose jobs it runs."""
     runner_group: str | None
     """GitHub runner group; None is the default group."""
     gpus: int
     """GPUs of one runner."""
     accelerator: str | None
-    """What those are."""
+    """Model of the GPUs."""
     cpu: str
     """Cores of one runner, a Kubernetes quantity."""
     memory: str
     """Memory of one runner, a Kubernetes quantity."""
     docker: bool
     """Whether jobs can use Docker."""
-    least: int
-    """Runners kept ready."""
-    most: int
-    """Jobs that run at once."""
+    # Older revisions write `least` and `most`.
+    min: int = Field(validation_alias=AliasChoices("min", "least"))
+    """Idle runners."""
+    max: int = Field(validation_alias=AliasChoices("max", "most"))
+    """Maximum number of jobs at the same time."""
     until: datetime.date | None
-    """Last day of a deprecated label."""
+    """Expiry date of a deprecated label."""
     use: str | None
-    """What to use instead."""
+    """Label to use instead of a deprecated one."""
     guaranteed: int | None = None
-    """Jobs that find room whatever the other labels run; None where that is not reckoned."""
+    """Jobs that always find room, whatever other labels run; None if not computed."""
     burst: int | None = None
-    """Jobs that run when no other label has any."""
+    """Jobs that run if no other label uses the pool."""
     runner_version: str | None = None
-    """Version of GitHub's runner; None where it is not known."""
+    """Version of GitHub's runner; None if unknown."""
     no_jobs_from: datetime.date | None = None
-    """First day on which GitHub gives that version no jobs; None where that is not known."""
+    """First day on which GitHub assigns no jobs to that version; None if unknown."""
     cost_per_hour: float | None = None
-    """US dollars an hour for nodes that are bought, with as many jobs as its pool's limits admit and nothing else; None
-    where nodes are not bought, or it is not known."""
+    """US dollars an hour for provisioned nodes that hold as many of its jobs as the pool's limits admit, and no others;
+    None if no nodes are provisioned, or prices are unknown."""
 
 
 class EvaluatedPool(_Part):
     """A node pool of a stack."""
 
     nodes: int
-    """Nodes that it has."""
+    """Number of nodes; 0 if Karpenter provisions them."""
     gpus: int
-    """GPUs of all of them."""
-    bought: dict[str, str] = {}
-    """Where its nodes are bought when jobs wait: what, within which limits, and how many jobs are on one GPU. Nodes and
-    GPUs are 0 then."""
+    """GPUs of all nodes; 0 if Karpenter provisions them."""
+    # Older revisions write `bought`.
+    provisioned: dict[str, str] = Field(default={}, validation_alias=AliasChoices("provisioned", "bought"))
+    """Instance types, limits and jobs on one GPU of a pool whose nodes Karpenter provisions; empty for other pools."""
 
 
 class EvaluatedCost(_Part):
-    """What a stack costs an hour when every label runs its max."""
+    """Cost per hour of a stack with every label at its max."""
 
     per_hour: float | None
-    """US dollars; None where no type has a price that holds the jobs of some label."""
+    """US dollars; None if no instance type with a known price holds the jobs of some label."""
     waiting: int
-    """Jobs that wait then, since limits admit no more nodes."""
+    """Jobs that wait because limits admit no more nodes."""
     basis: str
-    """What kind of prices these are, and of which day."""
+    """Kind and date of the prices."""
 
 
 class EvaluatedFinding(_Part):
     """An open finding of a stack."""
 
     name: str
-    """Kind of finding."""
+    """Kind of the finding."""
     severity: Literal["error", "warning", "note"]
-    """How bad it is."""
+    """Severity of the finding."""
     path: str
-    """Setting that it arises from."""
+    """Setting that causes the finding."""
     message: str
-    """What is so, and what to do."""
+    """Fact, consequence and remedy."""
 
 
 class EvaluatedStack(_Part):
@@ -141,46 +143,47 @@ class EvaluatedStack(_Part):
 
     # Older revisions write `faults`.
     problems: list[str] = Field(default=[], validation_alias=AliasChoices("problems", "faults"))
-    """Why it cannot be evaluated, one line each; nothing else is known then."""
+    """Reasons why it cannot be evaluated, one line each. If there are any, all other fields are empty."""
     labels: list[EvaluatedLabel] = []
-    """Its labels."""
+    """Labels of the stack."""
     settings: list[tuple[tuple[str, ...], str]] | None = None
-    """Path and value of every setting; None of a stack that was not asked for, or that does not say."""
+    """Path and value of every setting; None in an evaluation of labels only, and of older revisions."""
     secrets: dict[str, str] = {}
-    """A digest of what is stored under each secret key, encrypted as it is."""
+    """Digest of the stored text, usually a ciphertext, of each secret key."""
     resources: list[EvaluatedResource] = []
-    """Registrations, sorted by URN; none of a stack that was not asked for."""
+    """Registrations, sorted by URN; empty in an evaluation of labels only."""
     findings: list[EvaluatedFinding] = []
     """Open findings, in the order of the file."""
     pools: dict[str, EvaluatedPool] = {}
-    """Its node pools."""
+    """Node pools."""
     cost: EvaluatedCost | None = None
-    """What it costs; None where no nodes are bought, or that is not reckoned."""
+    """Cost at max; None if no nodes are provisioned, or it was not computed."""
 
 
 class Evaluation(_Part):
-    """What a revision says."""
+    """Evaluation of a revision."""
 
     form: Literal[1] = 1
-    """Version of this form."""
+    """Version of the format."""
     outputs: Literal["unknown", "inputs"] = "unknown"
-    """What the outputs of resources are taken to be where others hang on them: unknown, as before anything is made, or
-    their inputs, where those have them."""
+    """Values that depend on outputs of other resources: unknown, as in the preview of a new stack, or computed from the
+    inputs of those resources."""
     stacks: dict[str, EvaluatedStack]
-    """Every stack whose file is there, by name."""
+    """Every stack with a stack file, by name."""
 
 
-def evaluation(root: pathlib.Path, key: str, day: datetime.date, asked: Collection[str] | None) -> Evaluation:
-    """What the checkout in `root` says of its stacks on a day; `asked` have their resources, all when it is None."""
+def evaluation(root: pathlib.Path, key: str, day: datetime.date, selected: Collection[str] | None) -> Evaluation:
+    """Return the evaluation of the checkout in `root` on a day. Of stacks that are not `selected`, it has labels and
+    secrets only; None selects all."""
     from gpufleet_tools.plan import stack
 
     names = stack.names(root)
-    wanted = names if asked is None else asked
-    stacks = {name: _stack(root, name, key, day, name in wanted) for name in names}
+    complete = names if selected is None else selected
+    stacks = {name: _stack(root, name, key, day, name in complete) for name in names}
     return Evaluation(outputs="inputs", stacks=stacks)
 
 
-def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
+def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, complete: bool) -> EvaluatedStack:
     import pulumi
 
     from gpufleet_stacks.settings.problems import InvalidSettings
@@ -188,22 +191,22 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, asked: b
     from gpufleet_tools.plan.recorder import RecordingError
 
     try:
-        return _evaluated(stack.read(root, name), key, day, asked)
-    except (InvalidSettings, pulumi.RunError, RecordingError) as refused:
-        return EvaluatedStack(problems=str(refused).splitlines())
-    except Exception as problem:
-        # The program is another revision's, and may fail in any way: that is something to say of it, not of this one.
+        return _evaluated(stack.read(root, name), key, day, complete)
+    except (InvalidSettings, pulumi.RunError, RecordingError) as error:
+        return EvaluatedStack(problems=str(error).splitlines())
+    except Exception as error:
+        # The program is that of another revision and may raise any exception, which is a problem of that revision.
         from gpufleet_stacks.settings.secrets import redacted
 
-        last = traceback.extract_tb(problem.__traceback__)[-1]
-        said = " ".join(traceback.format_exception_only(problem)[-1].split())
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        message = " ".join(traceback.format_exception_only(error)[-1].split())
         where = f"Pulumi.{name}.yaml: {pathlib.Path(last.filename).name}:{last.lineno}"
-        return EvaluatedStack(problems=[redacted(f"{where}: {said}".replace(f"{root}/", ""))])
+        return EvaluatedStack(problems=[redacted(f"{where}: {message}".replace(f"{root}/", ""))])
 
 
-def _evaluated(stack: Stack, key: str, day: datetime.date, asked: bool) -> EvaluatedStack:
+def _evaluated(stack: Stack, key: str, day: datetime.date, complete: bool) -> EvaluatedStack:
     secrets = _secrets(stack, key)
-    if not asked:
+    if not complete:
         return EvaluatedStack(labels=_labels(stack, None, None), secrets=secrets)
 
     from gpufleet_stacks.settings.problems import dotted
@@ -252,7 +255,7 @@ def _pools(stack: Stack, capacity: StackCapacity | None) -> dict[str, EvaluatedP
 
 def _pool(pool: Pool) -> EvaluatedPool:
     if pool.kind == "elastic":
-        return EvaluatedPool(nodes=0, gpus=0, bought=pool.bought)
+        return EvaluatedPool(nodes=0, gpus=0, provisioned=pool.provisioned)
     return EvaluatedPool(nodes=pool.nodes, gpus=pool.gpus)
 
 
@@ -266,8 +269,8 @@ def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None
         EvaluatedLabel(
             **entry.model_dump(by_alias=False, include=set(EvaluatedLabel.model_fields) - {"docker", "guaranteed"}),
             docker=entry.docker is not None,
-            least=runners[entry.label].min,
-            most=entry.at_most,
+            min=runners[entry.label].min,
+            max=entry.at_most,
             guaranteed=held[entry.label].guaranteed if entry.label in held else None,
             burst=held[entry.label].burst if entry.label in held else None,
             cost_per_hour=prices.get(entry.label),
@@ -277,20 +280,20 @@ def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None
 
 
 def _secrets(stack: Stack, key: str) -> dict[str, str]:
-    """Whoever sets a secret anew encrypts it anew, so that its text in the file is another, whatever it holds."""
+    """Return digests of the stored secrets. Setting a secret again changes its ciphertext, even for the same value."""
     import yaml
 
     from gpufleet_stacks.settings.problems import NAMESPACE
 
     config = yaml.safe_load(stack.file.path.read_text())["config"]
     stored = {name: config.get(f"{NAMESPACE}:{name}") for name in stack.settings.secret_keys()}
-    # A secret of the adopter's own program goes by its whole key.
+    # Secrets of an adopter's own program have their full key.
     stored |= {name: config.get(name) for name in stack.file.foreign_secrets}
     return {name: _digest(key, text) for name, text in stored.items() if text is not None}
 
 
 def _plan(stack: Stack, secrets: Mapping[str, str], *, unknown_outputs: bool = True) -> Plan:
-    """The plan, with a stand-in of its own for each secret: one that is set anew shows wherever it ends up."""
+    """Return the plan with a different stand-in for each secret, so that a changed secret shows wherever it is used."""
     from gpufleet_stacks.settings.problems import NAMESPACE
     from gpufleet_tools.plan.recorder import record
 
@@ -303,28 +306,28 @@ def _plan(stack: Stack, secrets: Mapping[str, str], *, unknown_outputs: bool = T
 
 
 def _resources(stack: Stack, plan: Plan, secrets: Mapping[str, str], key: str) -> list[EvaluatedResource]:
-    """Registrations; what hangs on outputs is taken from a plan whose outputs are inputs. Most of what is compared has
-    been made already, so that its outputs stay as they are, and what follows from a change shows too."""
+    """Return the registrations. Values that depend on outputs come from a plan whose outputs are inputs: most resources
+    exist already and keep their outputs, and consequences of a change show too."""
     try:
-        made = _plan(stack, secrets, unknown_outputs=False)
-        inputs = {each.urn: each.inputs for each in made.resources}
+        known = _plan(stack, secrets, unknown_outputs=False)
+        inputs = {each.urn: each.inputs for each in known.resources}
     except Exception:
-        # Not every output is an input, and a program need not bear that. Unknown is what it is in a preview.
+        # Not every output is an input, and the program may not support that. The values stay unknown, as in a preview.
         inputs = {}
     return [_resource(each, filled(each.inputs, inputs.get(each.urn)), key) for each in plan.resources]
 
 
-def filled(value: Any, made: Any) -> Any:
-    """The value with what is unknown of it, be it written or not, taken from another where that has it."""
+def filled(value: Any, known: Any) -> Any:
+    """Return the value with its unknown parts taken from `known`, if it has them."""
     from gpufleet_tools.plan.plan import UNKNOWN
 
     if value is UNKNOWN or value == repr(UNKNOWN):
-        return value if made is None else made
+        return value if known is None else known
     if isinstance(value, Mapping):
-        there = made if isinstance(made, Mapping) else {}
-        return {name: filled(item, there.get(name)) for name, item in value.items()}
+        parts = known if isinstance(known, Mapping) else {}
+        return {name: filled(item, parts.get(name)) for name, item in value.items()}
     if isinstance(value, list):
-        items = made if isinstance(made, list) and len(made) == len(value) else [None] * len(value)
+        items = known if isinstance(known, list) and len(known) == len(value) else [None] * len(value)
         return [filled(*pair) for pair in zip(value, items, strict=True)]
     return value
 
@@ -351,18 +354,18 @@ def _plain(value: Any, key: str) -> Any:
     if isinstance(value, Unknown):
         return repr(value)
     if isinstance(value, Mapping):
-        return {name: _plain(_of_stand_ins(name, item), key) for name, item in value.items()}
+        return {name: _plain(_without_stand_ins(name, item), key) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, key) for item in value]
     return value
 
 
-def _of_stand_ins(name: Any, value: Any) -> Any:
-    """A revision of credentials that the program computes is computed from stand-ins here: another one is all it
-    says."""
+def _without_stand_ins(name: Any, value: Any) -> Any:
+    """Hide a computed revision of credentials: it is computed from stand-ins here, so only its change means
+    something."""
     from gpufleet_tools.plan.plan import Hidden
 
-    # By its name, since another revision's code may have no constant for it.
+    # Identified by its name: another revision's code may have no constant for it.
     computed = name == "gpufleet.dev/credentials-revision" and re.fullmatch(r"[0-9a-f]{16}", str(value))
     return Hidden(value) if computed else value
 
@@ -372,24 +375,24 @@ def _digest(key: str, value: Any) -> str:
 
 
 def refuse_other_code(root: pathlib.Path) -> None:
-    """End the process where this file is of the checkout `root` and a package that it imports is not: a package that
-    is missing in the checkout would be that of another one, which is installed."""
+    """Raise SystemExit if this file belongs to the checkout `root` but a package that it imports does not. The import
+    of a package that the checkout lacks would find an installed one of another revision."""
     if not pathlib.Path(__file__).resolve().is_relative_to(root):
         return
     for package in ("gpufleet", "gpufleet_stacks", "gpufleet_tools"):
         file = importlib.import_module(package).__file__
         if file is None or not pathlib.Path(file).resolve().is_relative_to(root):
-            raise SystemExit(f"it has no package {package} of its own")
+            raise SystemExit(f"the revision has no package {package}")
 
 
-def _main(out: str, key: str, day: str, *asked: str) -> None:
+def _main(out: str, key: str, day: str, *selected: str) -> None:
     from gpufleet_tools import short_process
 
     root = pathlib.Path.cwd().resolve()
     refuse_other_code(root)
     short_process.begin()
-    said = evaluation(root, key, datetime.date.fromisoformat(day), asked or None)
-    pathlib.Path(out).write_text(said.model_dump_json())
+    evaluated = evaluation(root, key, datetime.date.fromisoformat(day), selected or None)
+    pathlib.Path(out).write_text(evaluated.model_dump_json())
     short_process.end(0)
 
 

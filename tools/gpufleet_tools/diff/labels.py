@@ -1,4 +1,4 @@
-"""What two revisions promise the people who write workflows, and which promises may not be taken back."""
+"""Changes of labels between two revisions, and the contract of labels with authors of workflows."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from gpufleet_tools.diff.evaluation import EvaluatedLabel
 from gpufleet_tools.labels.catalogue import runner_words
 
 
-class Refusal(Documented):
-    """Something that should not be merged as it is."""
+class RefusedChange(Documented):
+    """A change that should not be merged as it is."""
 
     name: str
-    """Kind of refusal; `--allow` names it."""
+    """Kind of the change; `--allow` refers to it."""
     stack: str
-    """Stack that it arises in."""
+    """Stack with the change."""
     message: str
-    """What is so, why it matters, what to do."""
+    """Fact, consequence and remedy."""
     allowed: bool
-    """Whether the caller has allowed it."""
+    """Whether `--allow` names it."""
 
 
 class FieldChange(Documented):
-    """One thing about a label that is another than before."""
+    """Change of one field of a label."""
 
     field: str
-    """What, as people say it: `GPUs`, `at most`."""
+    """Name of the field: `GPUs`, `max`."""
     before: str
-    """What it was."""
+    """Value before the change."""
     after: str
-    """What it will be."""
+    """Value after the change."""
 
 
 class LabelChange(Documented):
-    """What changes for those whose workflows name a label."""
+    """Change of a label that authors of workflows notice."""
 
     change: Literal["added", "removed", "renamed", "changed"]
-    """`renamed`: gone, with a runner like it under another name or for other users."""
+    """`renamed`: removed, while a similar runner has another name or other users."""
     label: str
-    """Label, as it was where there was one."""
+    """Label; of a renamed one, the old name."""
     stack: str
     """Stack that serves it."""
     new_label: str | None
-    """Label of the runner like it, where it is renamed."""
+    """New name of a renamed label."""
     still_served_by: str | None
     """Another stack that serves a removed label to the same users."""
     fields: list[FieldChange]
-    """What is another than before, of a label that is there before and after; what it gives, of one that is new."""
+    """Fields that change; of an added label, its main fields."""
 
 
 _FIELDS: Mapping[str, str] = {
@@ -62,8 +62,8 @@ _FIELDS: Mapping[str, str] = {
     "accelerator": "accelerator",
     "cpu": "CPU",
     "memory": "memory",
-    "least": "idle",
-    "most": "at most",
+    "min": "min",
+    "max": "max",
     "guaranteed": "guaranteed",
     "burst": "burst",
     "cost_per_hour": "cost per hour at max",
@@ -74,8 +74,8 @@ _FIELDS: Mapping[str, str] = {
     "use": "use instead",
 }
 
-_ALIKE = 0.6
-"""Likeness of two names from which on one is taken for the other's successor, as difflib counts it."""
+_SIMILAR = 0.6
+"""Minimum similarity (difflib's ratio) of two names of which one is regarded as the other's successor."""
 
 
 def label_changes(
@@ -85,19 +85,19 @@ def label_changes(
     environments: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] | None = None,
     settings: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] | None = None,
 ) -> list[LabelChange]:
-    """What changes in the labels of some stacks, sorted by label; the others tell whether a label is still served.
-    `environments` has what changes in the environment of its jobs, by stack and label; `settings` the settings that
-    change, in the same words, so that what the others do not say is said."""
+    """Return the changes of labels of some stacks, sorted by label. Labels of other stacks determine whether a removed
+    label is still served. `environments` has the changes of jobs' environments, by stack and label. `settings` has the
+    changed settings with the same names of fields; they are added if no other field reports the change."""
     chosen = set(stacks)
     old = {_identity(each): each for each in before if each.stack in chosen}
     new = {_identity(each): each for each in after if each.stack in chosen}
-    gone = [old[key] for key in old if key not in new]
-    come = [new[key] for key in new if key not in old]
+    removed = [old[key] for key in old if key not in new]
+    added = [new[key] for key in new if key not in old]
     serving = {_service(each): each.stack for each in after}
-    successors = _successors([each for each in gone if _service(each) not in serving], come)
-    changes = [_gone(each, successors.get(_identity(each)), serving.get(_service(each))) for each in gone]
+    successors = _successors([each for each in removed if _service(each) not in serving], added)
+    changes = [_removal(each, successors.get(_identity(each)), serving.get(_service(each))) for each in removed]
     taken = {_identity(each) for each in successors.values()}
-    changes += [_change("added", each, fields=_given(each)) for each in come if _identity(each) not in taken]
+    changes += [_change("added", each, fields=_main_fields(each)) for each in added if _identity(each) not in taken]
     for key in old.keys() & new.keys():
         environment = (environments or {}).get((old[key].stack, old[key].label), ())
         fields = _differing(old[key], new[key])
@@ -111,8 +111,8 @@ def label_changes(
 
 
 def _identity(each: EvaluatedLabel) -> tuple[str, ...]:
-    """What a workflow depends on: where its jobs are taken from, and what it says. A label that serves another
-    organisation is another label to everybody."""
+    """Return what identifies a label to a workflow: its name and the repositories that it serves. The same name for
+    another organisation is another label."""
     return each.stack, each.label, each.config_url, each.runner_group or ""
 
 
@@ -121,20 +121,20 @@ def _service(each: EvaluatedLabel) -> tuple[str, ...]:
 
 
 def _successors(
-    gone: Sequence[EvaluatedLabel], come: Sequence[EvaluatedLabel]
+    removed: Sequence[EvaluatedLabel], added: Sequence[EvaluatedLabel]
 ) -> dict[tuple[str, ...], EvaluatedLabel]:
-    """For each label that is gone the new one that was probably meant as its next name, each taken once."""
-    pairs = [(_likeness(old, new), old, new) for old in gone for new in come]
+    """Return the probable successor of each removed label. An added label succeeds at most one."""
+    pairs = [(_similarity(old, new), old, new) for old in removed for new in added]
     found: dict[tuple[str, ...], EvaluatedLabel] = {}
     taken: set[tuple[str, ...]] = set()
-    for likeness, old, new in sorted(pairs, key=lambda pair: (-pair[0], _identity(pair[1]), _identity(pair[2]))):
-        if likeness >= _ALIKE and _identity(old) not in found and _identity(new) not in taken:
+    for similarity, old, new in sorted(pairs, key=lambda pair: (-pair[0], _identity(pair[1]), _identity(pair[2]))):
+        if similarity >= _SIMILAR and _identity(old) not in found and _identity(new) not in taken:
             found[_identity(old)] = new
             taken.add(_identity(new))
     return found
 
 
-def _likeness(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
+def _similarity(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
     if old.use == new.label or (old.label == new.label and old.stack == new.stack):
         return 2.0
     if old.gpus != new.gpus or old.config_url != new.config_url:
@@ -142,7 +142,7 @@ def _likeness(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
     return SequenceMatcher(None, old.label, new.label).ratio()
 
 
-def _gone(old: EvaluatedLabel, successor: EvaluatedLabel | None, serving: str | None) -> LabelChange:
+def _removal(old: EvaluatedLabel, successor: EvaluatedLabel | None, serving: str | None) -> LabelChange:
     if successor is None:
         return _change("removed", old, still_served_by=serving)
     return _change("renamed", old, new_label=successor.label, fields=_differing(old, successor))
@@ -157,28 +157,28 @@ def _change(
 
 def _differing(old: EvaluatedLabel, new: EvaluatedLabel) -> list[FieldChange]:
     return [
-        FieldChange.model_construct(field=name, before=_said(field, old), after=_said(field, new))
+        FieldChange.model_construct(field=name, before=_text(field, old), after=_text(field, new))
         for field, name in _FIELDS.items()
-        if _said(field, old) != _said(field, new) and not _is_unreckoned(field, old, new)
+        if _text(field, old) != _text(field, new) and not _is_unknown(field, old, new)
     ]
 
 
-def _is_unreckoned(field: str, *sides: EvaluatedLabel) -> bool:
-    """Whether it is not known of one of both: a revision does not reckon capacity, cost or runner versions at all, or
-    its nodes have no price."""
+def _is_unknown(field: str, *sides: EvaluatedLabel) -> bool:
+    """Return whether one side has no value: older revisions do not compute capacity, cost or runner versions, and nodes
+    may have no known price."""
     if field == "runner_version":
         return any(field not in side.model_fields_set for side in sides)
-    reckoned = ("guaranteed", "burst", "cost_per_hour")
-    return field in reckoned and any(getattr(side, field) is None for side in sides)
+    computed = ("guaranteed", "burst", "cost_per_hour")
+    return field in computed and any(getattr(side, field) is None for side in sides)
 
 
-def _given(new: EvaluatedLabel) -> list[FieldChange]:
-    shown = ["gpus", "cpu", "memory", "least", "most", "docker"]
+def _main_fields(new: EvaluatedLabel) -> list[FieldChange]:
+    shown = ["gpus", "cpu", "memory", "min", "max", "docker"]
     shown += [key for key in ("runner_version", "guaranteed", "cost_per_hour") if getattr(new, key) is not None]
-    return [FieldChange.model_construct(field=_FIELDS[key], before="", after=_said(key, new)) for key in shown]
+    return [FieldChange.model_construct(field=_FIELDS[key], before="", after=_text(key, new)) for key in shown]
 
 
-def _said(field: str, each: EvaluatedLabel) -> str:
+def _text(field: str, each: EvaluatedLabel) -> str:
     value = getattr(each, field)
     if field == "cpu":
         return quantity.cores(quantity.parse(value))
@@ -197,17 +197,17 @@ def _said(field: str, each: EvaluatedLabel) -> str:
 
 
 CONTRACT = frozenset({"deprecation-in-the-past", "deprecation-shortened", "label-removed", "label-renamed"})
-"""Names of the refusals of broken promises."""
+"""Names of violations of the contract."""
 
 
-def broken_promises(
+def contract_violations(
     before: Sequence[EvaluatedLabel],
     after: Sequence[EvaluatedLabel],
     changes: Iterable[LabelChange],
     day: datetime.date,
 ) -> Iterator[tuple[str, str, str]]:
-    """What breaks the contract of labels, as name, stack and message: a label goes only after the last day that it was
-    announced with, and that day does not come closer."""
+    """Yield violations of the contract of labels, as name, stack and message. A label is removed only after its
+    announced expiry date, and that date does not move forward."""
     known = {(each.stack, each.label): each for each in before}
     for change in changes:
         old = known.get((change.stack, change.label))
@@ -221,29 +221,30 @@ def broken_promises(
             continue
         if old.until is not None and new.until < old.until:
             message = (
-                f"label {new.label} was promised until {old.until} and would end on {new.until}: somebody has planned"
-                f" with the later day; write until: {old.until} or later"
+                f"label {new.label} was announced to expire on {old.until} and would now expire on {new.until}, before"
+                f" users have migrated; set until to {old.until} or later"
             )
             yield "deprecation-shortened", new.stack, message
         elif new.until < day and old.until is None:
             message = (
-                f"label {new.label} becomes deprecated as of {new.until}, which is past: nobody is told in time;"
-                " write a day to come"
+                f"label {new.label} becomes deprecated with an expiry date in the past ({new.until}), without notice to"
+                " users; set a future date"
             )
             yield "deprecation-in-the-past", new.stack, message
 
 
 def _unannounced(change: LabelChange, old: EvaluatedLabel) -> str:
-    what = f"label {change.label} goes"
+    what = f"label {change.label} is removed"
     if change.new_label == change.label:
-        what = f"label {change.label} goes to other users ({', '.join(each.field for each in change.fields[:2])})"
+        fields = ", ".join(f"{each.field} {each.before} → {each.after}" for each in change.fields[:2])
+        what = f"label {change.label} changes its users ({fields})"
     elif change.new_label:
-        what = f"label {change.label} becomes {change.new_label}"
+        what = f"label {change.label} is renamed to {change.new_label}"
     if old.until is not None:
-        return f"{what}, and is promised until {old.until}: keep it until then"
+        return f"{what} before its announced expiry date, {old.until}; keep it until then"
     use = change.new_label if change.new_label not in (None, change.label) else "LABEL"
     keep = "keep both for a time, the old one with" if use != "LABEL" else "first announce it with"
     return (
-        f"{what} without notice, and a workflow that names it does not fail, it queues for a day;"
+        f"{what} without notice: jobs of workflows that use it queue for 24 hours and then fail;"
         f" {keep} deprecated: {{until: DATE, use: {use}}}"
     )

@@ -1,4 +1,4 @@
-"""What a change makes `pulumi up` do on machines that somebody owns, from what two revisions send there."""
+"""Runs of `pulumi up` on bare-metal machines, derived from the payloads of two revisions."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from gpufleet_tools.diff.evaluation import EvaluatedResource
 _TOOLKIT, _CLUSTER = "gpu-runners:index:NvidiaContainerToolkit", "gpu-runners:index:KubesprayCluster"
 
 _MANY = 4
-"""Machines that are named one by one."""
+"""Maximum number of machines listed by name."""
 
 
 def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
-    """What is run, in that order, one line each. Nothing is said of a cluster that comes or goes."""
+    """Return the runs in order, one line each. Clusters that only one revision has are omitted."""
     return [*_toolkits(before, after), *_playbooks(before, after)]
 
 
-def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
-    """Changes that kubespray cannot make to a cluster, one line each: `pulumi up` would end with them."""
+def refused_kubespray_changes(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
+    """Return changes that kubespray cannot make to a cluster, one line each. `pulumi up` would fail with them."""
     impossible = (
         str(problem) for old, new in _clusters(before, after) for problem in change_problems(settled(old), new)
     )
@@ -43,20 +43,20 @@ def kubespray_refusals(before: Sequence[EvaluatedResource], after: Sequence[Eval
 
 
 def _moves(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
-    """Yield a line for each cluster whose kubespray would run on another machine. Pulumi has one type of resource for
-    commands here and another for commands elsewhere, so it would delete the old one, which resets the cluster."""
+    """Yield a line for each cluster whose kubespray would run on another machine. Local and remote commands are
+    different types of resources, so Pulumi would delete the old command, which resets the cluster."""
     old, new = ({each.name: each.urn for each in side if _resets(each)} for side in (before, after))
     for name in old.keys() & new.keys():
         if old[name] != new[name]:
             yield (
-                f"runOn: another machine would run kubespray, and the journal of {name.removesuffix('-cluster')} is on"
-                " the old one; pulumi up refuses while protect is on, and resets the live cluster otherwise; restore"
+                f"runOn: another machine would run kubespray, but the journal of {name.removesuffix('-cluster')} is on"
+                " the old one; pulumi up fails while protect is on, and otherwise resets the live cluster; restore"
                 " runOn"
             )
 
 
 def _resets(each: EvaluatedResource) -> bool:
-    """Whether the deletion of a resource resets a cluster."""
+    """Return whether the deletion of a resource resets a cluster."""
     return f"{_CLUSTER}$" in each.urn and str(each.inputs.get("delete")).endswith("/run reset")
 
 
@@ -66,7 +66,7 @@ def _resets(each: EvaluatedResource) -> bool:
 def _clusters(
     before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]
 ) -> Iterator[tuple[Desired, Desired]]:
-    """Return the desired state of each cluster, before and after."""
+    """Yield the desired state of each cluster, before and after."""
     old, new = (
         {each.urn: each for each in side if f"{_CLUSTER}$" in each.urn and each.urn.endswith("-converge")}
         for side in (before, after)
@@ -78,7 +78,7 @@ def _clusters(
 
 
 def _desired(stdin: Any) -> Any:
-    """Return the desired state in a payload; None for older revisions, whose payload only the engine knew."""
+    """Return the desired state in a payload; None for older revisions, in which only the engine knew the payload."""
     try:
         return json.loads(stdin).get("desired")
     except (TypeError, ValueError, AttributeError):
@@ -91,13 +91,13 @@ def _playbooks(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedRes
         if change_problems(journal, new):
             continue
         while step := next_step(journal, new):
-            yield _said(step, journal, new)
+            yield _description(step, journal, new)
             journal = committed(journal, new, step)
         for step in removals(journal, new):
-            yield _said(step, journal, new)
+            yield _description(step, journal, new)
 
 
-def _said(step: Step, journal: Journal, desired: Desired) -> str:
+def _description(step: Step, journal: Journal, desired: Desired) -> str:
     playbook, names = step["playbook"], step["limit"] or step["brings"]
     where = f"kubespray runs {playbook} for {_named(names)}"
     if playbook == "upgrade-cluster.yml":
@@ -107,19 +107,19 @@ def _said(step: Step, journal: Journal, desired: Desired) -> str:
             for what, key in steps
             if journal[key] != desired[key]  # type: ignore[literal-required]
         ]
-        return f"{where}: {', '.join(versions)}; workers are drained, {desired['upgrade_serial']} at once"
+        return f"{where}: {', '.join(versions)}; workers are drained, {desired['upgrade_serial']} at a time"
     if playbook == "remove-node.yml":
-        lost = "without reaching it" if step["extra"].get("reset_nodes") is False else "drained and reset first"
-        return f"{where}: {lost}"
+        way = "without connecting to it" if step["extra"].get("reset_nodes") is False else "drained and reset first"
+        return f"{where}: {way}"
     if playbook == "recover-control-plane.yml":
-        return f"{where}: dead members are removed without reaching them; etcd restarts from a snapshot without quorum"
+        return f"{where}: unreachable members are removed; if quorum is lost, etcd restarts from a snapshot"
     if playbook == "cluster.yml":
         return f"{where}{_effects(step, changed_variables(journal, desired) or [], desired)}"
     return where
 
 
 def _effects(step: Step, changed: Sequence[str], desired: Desired) -> str:
-    """Return what a run of cluster.yml does beside installing: which variables it applies, and what restarts."""
+    """Return the effects of a run of cluster.yml on installed nodes: variables that it applies, and restarts."""
     values = {name: value for variables in desired["variables"].values() for name, value in variables.items()}
     effects = [way.effect for way in ways(changed)]
     if set(UPGRADE) <= set(step["extra"]) and MEMBERS.effect not in effects and "etcd_retries" in step["extra"]:
@@ -150,7 +150,7 @@ def _toolkits(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedReso
 
 
 def _versions(side: Sequence[EvaluatedResource]) -> Mapping[str, str]:
-    """Version that each machine is told to have; its script begins with it."""
+    """Return the version of each machine, which is in the first line of its script."""
     found = {
         each.urn: re.search(r"^version=(\S+)$", str(each.inputs.get("stdin")), re.MULTILINE)
         for each in side
@@ -162,5 +162,5 @@ def _versions(side: Sequence[EvaluatedResource]) -> Mapping[str, str]:
 def _mode(was: str, now: str) -> str:
     since = [upstream(version) >= JIT_CDI_SINCE for version in (was, now)]
     if since == [False, True]:
-        return ": GPUs are handed out by jit-cdi from then on, which nothing that needs the legacy runtime works with"
-    return ": GPUs are handed out by the legacy runtime again" if since == [True, False] else ""
+        return ": containers get GPUs through jit-cdi; software that requires the legacy runtime stops working"
+    return ": containers get GPUs through the legacy runtime again" if since == [True, False] else ""

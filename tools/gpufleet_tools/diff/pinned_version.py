@@ -25,7 +25,7 @@ EVALUATION = pathlib.Path("gpufleet_tools/diff/evaluation.py")
 """Program that evaluates a revision, in the folder in which gpufleet is installed."""
 
 _INDEX_OPTIONS = ("-i ", "-f ", "--index-url", "--extra-index-url", "--find-links", "--no-index", "--trusted-host")
-"""Options of a requirements file that say where packages come from."""
+"""Options of a requirements file that determine the source of packages."""
 
 
 class InstallError(Exception):
@@ -34,27 +34,27 @@ class InstallError(Exception):
 
 @dataclass(frozen=True)
 class Pin:
-    """A version of gpufleet, fixed by a requirements file."""
+    """A version of gpufleet that a requirements file pins."""
 
     version: str
     """The version."""
     wheel: str | None
-    """Path or URL of its wheel; None where the wheel comes from an index."""
+    """Path or URL of its wheel; None if the wheel comes from an index."""
     lines: tuple[str, ...]
-    """The requirement with its hashes, below the file's options that say where packages come from."""
+    """Options of the file about the source of packages, then the requirement with its hashes."""
     folder: pathlib.Path
-    """Folder of the requirements file, from which relative paths start."""
+    """Folder of the requirements file, to which paths are relative."""
 
     @property
     def identity(self) -> tuple[str, str | None, str]:
-        """What tells two pins apart: the version, the wheel's place, and what a wheel of the project itself holds."""
+        """Identity of the pin: the version, the wheel's location, and the digest of a wheel in the project."""
         file = self.folder / (self.wheel or "")
         content = hashlib.sha256(file.read_bytes()).hexdigest() if self.wheel and file.is_file() else ""
         return self.version, self.wheel, content
 
 
 def pin(folder: pathlib.Path) -> Pin | None:
-    """Return the pin of a project's requirements.txt; None where it fixes no version of gpufleet."""
+    """Return the pin in a project's requirements.txt; None if it pins no version of gpufleet."""
     file = folder / "requirements.txt"
     lines = list(_logical_lines(file.read_text())) if file.is_file() else []
     options = [line for line in lines if line.startswith(_INDEX_OPTIONS)]
@@ -65,18 +65,18 @@ def pin(folder: pathlib.Path) -> Pin | None:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines of a requirements file, each on one line and without its comment."""
+    """Yield the logical lines of a requirements file without comments."""
     for line in re.sub(r"\\\n", " ", text).splitlines():
         if plain := re.sub(r"(^|\s)#.*", "", line).strip():
             yield " ".join(plain.split())
 
 
 def _pinned(requirement: str) -> tuple[str, str | None] | None:
-    """Version and wheel of a requirement that fixes gpufleet's version; None for any other."""
+    """Return version and wheel of a requirement that pins gpufleet; None for any other."""
     try:
         parsed = Requirement(requirement)
     except InvalidRequirement:
-        # A path or a URL alone, perhaps with extras.
+        # A path or a URL, perhaps with extras.
         wheel = re.sub(r"\[[^]]*\]$", "", requirement)
         version = _wheel_version(wheel)
         return (version, wheel) if version else None
@@ -98,7 +98,7 @@ def _wheel_version(place: str) -> str | None:
 
 
 def is_installed_here(wanted: Pin) -> bool:
-    """Whether the environment of this command has that version, and not a checkout of any state."""
+    """Return whether the environment of this command has that version. An editable install does not count."""
     try:
         distribution = importlib.metadata.distribution(NAME)
     except importlib.metadata.PackageNotFoundError:
@@ -110,9 +110,9 @@ def is_installed_here(wanted: Pin) -> bool:
 
 
 def installed(wanted: Pin) -> pathlib.Path:
-    """Return the folder with that version: kept in the user's cache, or installed there now.
+    """Return the folder with that version in the user's cache. Install the version there first if it is missing.
 
-    The version alone is installed: its dependencies are those of this environment. Raises InstallError.
+    Its dependencies are not installed; those of this environment are used. Raises InstallError.
     """
     from gpufleet_tools.sandbox.build.go_build import cache_directory
 
@@ -121,21 +121,21 @@ def installed(wanted: Pin) -> pathlib.Path:
     if not (folder / EVALUATION).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-            made = pathlib.Path(scratch, "version")
-            _install(wanted, pathlib.Path(scratch, "requirements.txt"), made)
-            if not (made / EVALUATION).is_file():
-                raise InstallError(f"gpufleet {wanted.version} has no `gpufleet diff` of its own")
+            target = pathlib.Path(scratch, "version")
+            _install(wanted, pathlib.Path(scratch, "requirements.txt"), target)
+            if not (target / EVALUATION).is_file():
+                raise InstallError(f"gpufleet {wanted.version} is older than `gpufleet diff`")
             if not folder.exists():
-                made.rename(folder)
+                target.rename(folder)
     return folder
 
 
 def _install(wanted: Pin, requirements: pathlib.Path, target: pathlib.Path) -> None:
     requirements.write_text("".join(f"{line}\n" for line in wanted.lines))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-    # Only wheels: a revision under review builds nothing here.
+    # Only wheels: a revision under review must not run a build here.
     command += ["--no-deps", "--only-binary=:all:", "--target", str(target), "--requirement", str(requirements)]
-    # Without the caller's modules, among which pip would find gpufleet installed already.
+    # Without the caller's modules, in which pip might find gpufleet.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     ended = subprocess.run(command, cwd=wanted.folder, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:

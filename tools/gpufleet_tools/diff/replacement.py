@@ -1,7 +1,7 @@
-"""What a changed input does to what is deployed: an update in place, a replacement, or what only the provider can say.
+"""Effect of changed inputs on a resource: an update in place, a replacement, or unknown without the provider.
 
-Replacements are those that the providers plan; each table says where it is read from. What no table has is `unknown`,
-and never an update.
+The tables list replacements as the providers plan them, each with its source. A change that no table has is `unknown`,
+never an update.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any, Literal
 from gpufleet_tools.plan.plan import RELEASE
 
 Path = tuple[str | int, ...]
-"""Where in a resource's inputs."""
+"""Path in a resource's inputs."""
 
 Verdict = Literal["update", "replace", "unknown", "refused"]
-"""`unknown`: only the provider can say. `refused`: the provider would update it, and the API server refuses."""
+"""`unknown`: depends on the provider. `refused`: the provider would update it, but the API server rejects that."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a change of inputs does to a resource."""
+    """Effect of changed inputs on a resource."""
 
     verdict: Verdict
-    """The worst that it does."""
+    """Most disruptive effect."""
     reasons: tuple[str, ...] = ()
-    """What makes it more than an update, or is to be known of one."""
+    """Reasons for an effect other than an update, or notes about an update."""
 
 
 KUBERNETES_SOURCE = "provider/pkg/provider/diff.go of pulumi/pulumi-kubernetes at 94977969"
 """A commit of 2026-07-01. The file, `forceNewFields` in helm_release.go and `DiffConfig` in provider.go beside it are
-there as at v4.32.0. The release that requirements.txt pins is younger, and its source was not to be had: to be compared
-again with each bump of the pin."""
+the same as at v4.32.0. The release that requirements.txt pins is newer, and its source was not available: compare again
+when the pin changes."""
 
 _SELECTED = ("spec.selector",)
 _BOUND = ("roleRef",)
@@ -67,22 +67,22 @@ _REPLACING: Mapping[tuple[str, str], Sequence[str]] = {
 """Inputs whose change replaces an object, by API group and kind: `forceNew` in KUBERNETES_SOURCE. Prefixes of paths."""
 
 _BY_CONTENT = {"Secret": ("type", "stringData", "data"), "ConfigMap": ("binaryData", "data")}
-"""Objects that a change of their content replaces, unless the provider is told that they are mutable and they are not
-marked immutable (`forceNewProperties` in KUBERNETES_SOURCE)."""
+"""Objects that a change of their content replaces, unless the provider's configuration makes them mutable and they are
+not marked immutable (`forceNewProperties` in KUBERNETES_SOURCE)."""
 
-_ONLY_PROVIDER_KNOWS = frozenset({("core", "Pod"), ("core", "PersistentVolume"), ("policy", "PodDisruptionBudget")})
-"""Objects that `forceNew` has long lists or versions for, and that no program of ours makes."""
+_NOT_IN_TABLES = frozenset({("core", "Pod"), ("core", "PersistentVolume"), ("policy", "PodDisruptionBudget")})
+"""Objects with long lists or versions in `forceNew`, which the programs of this repository do not create."""
 
 _IMMUTABLE: Mapping[tuple[str, str], Sequence[str]] = {
     ("node.k8s.io", "RuntimeClass"): ("handler",),
     ("scheduling.k8s.io", "PriorityClass"): ("value", "preemptionPolicy"),
     ("storage.k8s.io", "StorageClass"): ("reclaimPolicy", "volumeBindingMode"),
 }
-"""Fields that the API server refuses to change and that the provider's list lacks; a real one is asked in
-tests/sandbox/test_immutable_fields.py."""
+"""Fields that the API server does not allow to change and that the provider's list lacks, verified with a real API
+server by tests/tools/sandbox/control_plane/test_immutable_fields.py."""
 
 _EKS_REPLACING = ("bootstrapSelfManagedAddons", "name", "serviceRole")
-"""Inputs of pulumi-eks's Cluster that its cluster cannot take later: `ForceNew` in internal/service/eks/cluster.go of
+"""Inputs of pulumi-eks's Cluster that cannot change in place: `ForceNew` in internal/service/eks/cluster.go of
 hashicorp/terraform-provider-aws at 00555dc5, which pulumi-aws is built on."""
 
 _EKS_UPDATING = (
@@ -97,7 +97,9 @@ _EKS_UPDATING = (
     "tags",
     "version",
 )
-"""Inputs that it changes in place, by the same file; `deletionProtection` by CloudFormation's schema."""
+"""Inputs that change in place, from the same file; `deletionProtection` from CloudFormation's schema."""
+
+_DEPENDS_ON_PROVIDER = "the effect depends on its provider"
 
 _AWS_DATA = pathlib.Path(__file__).with_name("replacement.aws.json")
 
@@ -105,7 +107,7 @@ _AWS_DATA = pathlib.Path(__file__).with_name("replacement.aws.json")
 def judged(
     token: str, before: Mapping[str, Any], after: Mapping[str, Any], provider: Mapping[str, Any] | None = None
 ) -> Judgement:
-    """What changed inputs of a resource of that type do to it; `provider` are its provider's own inputs."""
+    """Return the effect of changed inputs on a resource of that type. `provider` are the inputs of its provider."""
     paths = changed(before, after)
     if not paths:
         return Judgement("update")
@@ -123,7 +125,7 @@ def judged(
         return _object(token, before, after, paths, provider or {})
     if token.startswith("aws:"):
         return _aws(token, paths)
-    return Judgement("unknown", ("what a change does to it only its provider can say",))
+    return Judgement("unknown", (_DEPENDS_ON_PROVIDER,))
 
 
 def _replacing(paths: Sequence[Path], prefixes: Sequence[str]) -> Judgement:
@@ -143,7 +145,7 @@ def _object(
     paths: Sequence[Path],
     provider: Mapping[str, Any],
 ) -> Judgement:
-    # kubernetes:apps/v1:DaemonSet; a custom resource has its own group there.
+    # kubernetes:apps/v1:DaemonSet; a custom resource has its own group in that place.
     group, kind = token.split(":")[1].partition("/")[0], str(after["kind"])
     prefixes = ["metadata.name", "metadata.namespace", *_REPLACING.get((group, kind), ())]
     if group == "core" and kind in _BY_CONTENT:
@@ -155,54 +157,54 @@ def _object(
         return _with_order(found, before, after)
     refused = [written(path) for path in paths if _below(path, _IMMUTABLE.get((group, kind), ()))]
     if refused:
-        return Judgement("refused", tuple(f"the API server refuses to change {path}" for path in refused))
-    if (group, kind) in _ONLY_PROVIDER_KNOWS:
-        return Judgement("unknown", ("what a change does to it only its provider can say",))
+        return Judgement("refused", tuple(f"{path} is immutable" for path in refused))
+    if (group, kind) in _NOT_IN_TABLES:
+        return Judgement("unknown", (_DEPENDS_ON_PROVIDER,))
     return found
 
 
 def _with_order(judgement: Judgement, before: Mapping[str, Any], after: Mapping[str, Any]) -> Judgement:
-    """An object that keeps its name is gone before its replacement is made (`deleteBeforeReplace` in `Diff`,
-    provider/pkg/provider/provider.go)."""
+    """Add the order of a replacement. An object that keeps its name is deleted before its replacement is created
+    (`deleteBeforeReplace` in `Diff`, provider/pkg/provider/provider.go)."""
     names = [(each["metadata"].get("namespace"), each["metadata"].get("name")) for each in (before, after)]
     same = names[0] == names[1] and names[0][1] is not None
-    order = "deleted first, since it keeps its name" if same else "deleted once its replacement is there"
+    order = "deleted first, because it keeps its name" if same else "deleted after its replacement is created"
     return Judgement("replace", (*judgement.reasons, order))
 
 
 def _cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Judgement:
-    """A provider of a cluster: `DiffConfig` in provider.go beside KUBERNETES_SOURCE."""
+    """Return the effect on a provider of a cluster: `DiffConfig` in provider.go beside KUBERNETES_SOURCE."""
     known, wanted = before.get("clusterIdentifier"), after.get("clusterIdentifier")
     if wanted is not None and known == wanted:
         return Judgement("update")
     if known is not None and wanted is not None:
-        return Judgement("replace", ("clusterIdentifier says that it is another cluster",))
-    ways = [key for key in ("kubeconfig", "context", "cluster") if before.get(key) != after.get(key)]
-    if ways:
+        return Judgement("replace", ("clusterIdentifier identifies another cluster",))
+    inputs = [key for key in ("kubeconfig", "context", "cluster") if before.get(key) != after.get(key)]
+    if inputs:
         return Judgement(
-            "unknown", (f"{', '.join(ways)} may lead to another cluster, which replaces all that is on it",)
+            "unknown", (f"{', '.join(inputs)} may select another cluster, which would replace everything on it",)
         )
     return Judgement("update")
 
 
 def _eks_cluster(before: Mapping[str, Any], after: Mapping[str, Any], paths: Sequence[Path]) -> Judgement:
-    """A component that its own provider fills: its inputs go to the cluster that it makes."""
+    """Return the effect on a remote component: its inputs are those of the cluster that it creates."""
     inputs = list(dict.fromkeys(str(path[0]) for path in paths))
     replacing = [name for name in inputs if name in _EKS_REPLACING]
     if replacing:
-        return Judgement("replace", tuple(f"{name} is create-only, and the cluster goes with it" for name in replacing))
+        return Judgement("replace", tuple(f"{name} is create-only; the cluster is replaced" for name in replacing))
     unsure = [name for name in inputs if name not in _EKS_UPDATING]
     if unsure:
-        return Judgement("unknown", tuple(f"what a change of {name} does only its provider can say" for name in unsure))
+        return Judgement("unknown", tuple(f"the effect of changing {name} depends on its provider" for name in unsure))
     if "version" not in inputs:
         return Judgement("update")
     versions = f"Kubernetes {before.get('version')} → {after.get('version')}"
-    return Judgement("update", (f"{versions}: EKS goes one minor version at a time, and never back",))
+    return Judgement("update", (f"{versions}: EKS upgrades one minor version at a time and cannot downgrade",))
 
 
 def _aws(token: str, paths: Sequence[Path]) -> Judgement:
-    """CloudFormation's create-only properties are those that the services cannot change, whoever asks. The others they
-    can; Pulumi's provider is Terraform's, and may replace all the same, tags excepted."""
+    """Return the effect on an AWS resource. AWS services cannot change CloudFormation's create-only properties, and can
+    change all others. Pulumi's provider, which is Terraform's, may replace the resource anyway, except for tags."""
     known = aws_types().get(token, {"replace": (), "update": ()})
     inputs = list(dict.fromkeys(str(path[0]) for path in paths))
     replacing = [name for name in inputs if name in known["replace"]]
@@ -214,9 +216,9 @@ def _aws(token: str, paths: Sequence[Path]) -> Judgement:
     return Judgement(
         "unknown",
         tuple(
-            f"AWS can change {name} in place, and whether Pulumi's provider does only that can say"
+            f"AWS can change {name} in place, but Pulumi's provider may replace the resource"
             if name in known["update"]
-            else f"what a change of {name} does only its provider can say"
+            else f"the effect of changing {name} depends on its provider"
             for name in unsure
         ),
     )
@@ -224,14 +226,14 @@ def _aws(token: str, paths: Sequence[Path]) -> Judgement:
 
 @functools.cache
 def aws_types() -> Mapping[str, Mapping[str, Any]]:
-    """By type token, inputs that AWS takes only when a resource is created (`replace`) and those that it can change
+    """Return, by type token, the inputs that AWS accepts only on creation (`replace`) and those that it can change
     (`update`), generated from the CloudFormation schemas that cfn-lint ships."""
     types: Mapping[str, Mapping[str, Any]] = json.loads(_AWS_DATA.read_text())["types"]
     return types
 
 
 def changed(before: Any, after: Any, at: Path = ()) -> list[Path]:
-    """Paths of the leaves that differ, those that have come or gone among them."""
+    """Return the paths of the leaves that differ, including added and removed ones."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         keys = [*before, *(key for key in after if key not in before)]
         return [path for key in keys for path in changed(before.get(key, _ABSENT), after.get(key, _ABSENT), (*at, key))]
@@ -263,7 +265,7 @@ def _leaves(value: Any, at: Path) -> Iterator[Path]:
 
 
 def written(path: Path) -> str:
-    """`spec.template.spec.containers[0].image`"""
+    """Return a path as text: `spec.template.spec.containers[0].image`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f'["{part}"]' if "." in part or "/" in part else f".{part}"

@@ -1,4 +1,4 @@
-"""A difference for people: text for a terminal, Markdown for a comment on a pull request."""
+"""Human-readable forms of a difference: text for a terminal, Markdown for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpufleet_tools.diff.difference import Difference, StackDifference
-from gpufleet_tools.diff.labels import LabelChange, Refusal
+from gpufleet_tools.diff.labels import LabelChange, RefusedChange
 from gpufleet_tools.diff.resources import ACTIONS, ResourceChange
 from gpufleet_tools.diff.settings.changes import SettingChange
 
 LIMIT = 65_536
-"""Characters of a comment on GitHub: the API answers a longer one with `body is too long (maximum is 65536
-characters)`."""
+"""Maximum length of a comment on GitHub, in characters. The API rejects a longer one: `body is too long (maximum is
+65536 characters)`."""
 
 _LONGEST = 1_000
-"""Characters of one line; a script in one line is no reading."""
+"""Maximum length of a line, in characters; a line may contain a whole script."""
 
 _SIGNS = {"deleted": "-", "replaced": "±", "refused": "!", "unknown": "?", "updated": "~", "created": "+"}
 
 
 def headline(difference: Difference) -> str:
-    """What to know before anything else."""
+    """Return the result in a few words."""
     if difference.invalid:
         return "refused: invalid"
-    if difference.unsaid:
-        return "cannot say"
+    if difference.errors:
+        return "incomplete"
     if difference.refused:
         return f"refused: {', '.join(dict.fromkeys(refusal.name for refusal in difference.refused))}"
     if not difference.changes:
-        return "nothing changes"
+        return "no changes"
     return "changes for users" if difference.labels else "no change for users"
 
 
@@ -43,35 +43,32 @@ def written(difference: Difference, form: str) -> str:
     return markdown(difference) if form == "markdown" else text(difference)
 
 
-# -- in words ---------------------------------------------------------------------------------------------------------
+# -- phrases ----------------------------------------------------------------------------------------------------------
 
 
 def _users(changes: Iterable[LabelChange]) -> str:
     counts: Counter[str] = Counter(change.change for change in changes)
     order = ("removed", "renamed", "changed", "added")
-    said = [f"{_labels(counts[each])} {each}" for each in order if counts[each]]
-    return ", ".join(said) or "nothing"
+    return ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
 
 
 def _labels(count: int) -> str:
     return f"{count} label{'s' * (count != 1)}"
 
 
-def _happens(stack: StackDifference) -> str:
-    return f"all in another place, {stack.moved}" if stack.moved else _counted(stack.resources)
+def _stack_summary(stack: StackDifference) -> str:
+    return f"cluster moves, {stack.moved}" if stack.moved else _action_counts(stack.resources)
 
 
-def _counted(resources: Iterable[ResourceChange]) -> str:
+def _action_counts(resources: Iterable[ResourceChange]) -> str:
     counts = Counter(resource.action for resource in resources)
-    return ", ".join(f"{counts[action]} {_said(action)}" for action in ACTIONS if counts[action]) or "nothing"
-
-
-def _said(action: str) -> str:
-    return {"refused": "refused by the API server", "unknown": "that may be replaced"}.get(action, action)
+    phrases = {"refused": "rejected by the API server", "unknown": "that may be replaced"}
+    parts = [f"{counts[action]} {phrases.get(action, action)}" for action in ACTIONS if counts[action]]
+    return ", ".join(parts) or "nothing"
 
 
 def _label_line(change: LabelChange) -> str:
-    """What changes about a label, without its name."""
+    """Return the changes of a label, without its name."""
     fields = "; ".join(
         f"{each.field} {each.before} → {each.after}" if each.before else f"{each.field} {each.after}"
         for each in change.fields
@@ -83,7 +80,7 @@ def _label_line(change: LabelChange) -> str:
 
 def _resource_line(change: ResourceChange) -> str:
     reasons = f": {'; '.join(change.reasons)}" if change.reasons else ""
-    return f"{change.title} {_one(change)}{reasons}"
+    return f"{change.title} {_action(change)}{reasons}"
 
 
 def _setting_line(change: SettingChange) -> str:
@@ -91,8 +88,8 @@ def _setting_line(change: SettingChange) -> str:
     return f"{change.path} {change.before} → {change.after} ({change.words}{audience})"
 
 
-def _one(change: ResourceChange) -> str:
-    return {"refused": "refused by the API server", "unknown": "may be replaced"}.get(change.action, change.action)
+def _action(change: ResourceChange) -> str:
+    return {"refused": "rejected by the API server", "unknown": "may be replaced"}.get(change.action, change.action)
 
 
 def _refused(difference: Difference) -> str:
@@ -102,24 +99,24 @@ def _refused(difference: Difference) -> str:
 
 
 def _stacks(difference: Difference) -> str:
-    marks = {"there": "", "new": " (new)", "gone": " (gone)"}
+    marks = {"existing": "", "new": " (new)", "removed": " (removed)"}
     names = [f"{each.stack}{marks[each.state]}" for each in difference.stacks]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _cost(stack: StackDifference) -> Iterator[str]:
     if stack.cost:
-        yield f"cost per hour at max {stack.cost.said} ({stack.cost.basis})"
+        yield f"cost per hour at max {stack.cost.text} ({stack.cost.basis})"
 
 
 def _listeners(stack: StackDifference) -> Iterator[str]:
     if labels := stack.listeners:
-        yield f"listeners of {_labels(len(labels))} restart, no job is touched: {', '.join(labels)}"
+        yield f"listeners of {_labels(len(labels))} restart; running jobs continue: {', '.join(labels)}"
 
 
 def _costs(difference: Difference) -> Iterator[str]:
-    """In short, of the first stacks; `_cost` has what kind of prices they are."""
-    costs = [f"{each.stack} {each.cost.said}" for each in difference.stacks if each.cost]
+    """Yield the costs of the first three stacks in short; `_cost` also has the kind of prices."""
+    costs = [f"{each.stack} {each.cost.text}" for each in difference.stacks if each.cost]
     if costs:
         yield f"cost per hour at max: {', '.join(costs[:3])}{' …' * (len(costs) > 3)}"
 
@@ -128,11 +125,11 @@ def _costs(difference: Difference) -> Iterator[str]:
 
 
 def text(difference: Difference) -> str:
-    """What changes for users first, then every resource, with the change of its inputs below it. What is created is
-    named: `gpufleet preview` has all of it."""
+    """Return the changes for users, then every changed resource with its changed inputs. Of created resources only the
+    name is shown; `gpufleet preview` shows their inputs."""
     lines = [f"{headline(difference)} ({difference.base} → {difference.head})"]
     lines += [f"note: {note}" for note in difference.notes]
-    lines += [f"cannot say: {line}" for line in difference.unsaid]
+    lines += [f"error: {line}" for line in difference.errors]
     for refusal in difference.refusals:
         lines.append(
             f"{'allowed' if refusal.allowed else 'refused'}: {refusal.stack}: {refusal.message} [{refusal.name}]"
@@ -145,17 +142,17 @@ def text(difference: Difference) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _findings(stack: StackDifference, refusals: Iterable[Refusal]) -> Iterator[str]:
-    """Findings that are not among the refusals, which have the same words."""
-    said = {(each.name, each.message) for each in refusals if each.stack == stack.stack}
+def _findings(stack: StackDifference, refusals: Iterable[RefusedChange]) -> Iterator[str]:
+    """Yield the findings that are not listed as refused changes."""
+    refused = {(each.name, each.message) for each in refusals if each.stack == stack.stack}
     for each in stack.findings:
         message = f"{each.path}: {each.message}"
-        if (each.name, message) not in said:
+        if (each.name, message) not in refused:
             yield f"{each.severity}: {message} [{each.name}]"
 
 
-def _stack_lines(stack: StackDifference, refusals: Sequence[Refusal]) -> Iterator[str]:
-    yield from ("", f"{stack.stack}: {_happens(stack)}")
+def _stack_lines(stack: StackDifference, refusals: Sequence[RefusedChange]) -> Iterator[str]:
+    yield from ("", f"{stack.stack}: {_stack_summary(stack)}")
     yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
     yield from (f"  setting {_setting_line(change)}" for change in stack.settings)
     yield from (f"  secret {line}" for line in stack.secrets)
@@ -172,7 +169,7 @@ def _stack_lines(stack: StackDifference, refusals: Sequence[Refusal]) -> Iterato
 
 @dataclass(frozen=True)
 class _Block:
-    """Lines that belong together; where there is no room for all, the body is cut."""
+    """Lines that belong together. If there is no room for all, the body is truncated."""
 
     opening: Sequence[str]
     body: Sequence[str]
@@ -180,32 +177,31 @@ class _Block:
 
 
 def markdown(difference: Difference, limit: int = LIMIT) -> str:
-    """A comment of at most that many characters. Its first five lines say it all; what is long is folded, and cut from
-    the end where there is no room."""
+    """Return a comment of at most `limit` characters. Its first five lines are a summary. Long parts are folded, and
+    the end is truncated if there is no room."""
     return _fitted(list(_blocks(difference)), limit)
 
 
 def _blocks(difference: Difference) -> Iterator[_Block]:
     everything = [change for stack in difference.stacks for change in stack.resources]
     moved = any(stack.moved for stack in difference.stacks)
-    counted = _counted(everything)
-    happens = [*([counted] if everything or not moved else []), *_happening(difference.stacks)]
+    counts = [_action_counts(everything)] if everything or not moved else []
     third, first = f"**Refused:** {_refused(difference)}", ""
-    if difference.unsaid:
-        what, why = ("Refused", difference.invalid) if difference.invalid else ("Cannot say", difference.unsaid)
+    if difference.errors:
+        what, why = ("Refused", difference.invalid) if difference.invalid else ("Incomplete", difference.errors)
         first = _plain(why[0])
         third = f"**{what}:** {first[:_LONGEST]}"
-    known = ", as far as can be said" if difference.unsaid else ""
+    incomplete = " (incomplete)" if difference.errors else ""
     head = [
         f"### gpufleet diff: {headline(difference)}",
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
-        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}{known}",
-        f"- **Resources:** {'; '.join(happens)}{known}",
+        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}{incomplete}",
+        f"- **Resources:** {'; '.join([*counts, *_highlights(difference.stacks)])}{incomplete}",
     ]
     yield _Block(head, [])
-    # What the third line has whole is not said again.
-    others = [line for line in map(_plain, difference.unsaid) if line != first or len(first) > _LONGEST]
+    # The third line already has the first error, unless it is truncated there.
+    others = [line for line in map(_plain, difference.errors) if line != first or len(first) > _LONGEST]
     yield from _list("", [*map(_plain, difference.notes), *others])
     yield from _list(
         "#### Refused",
@@ -219,7 +215,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         yield _Block(["#### Users", "| runs-on | stack | change |", "| --- | --- | --- |"], rows)
     for stack in difference.stacks:
         yield from _list(
-            f"#### {stack.stack}: {_happens(stack)}",
+            f"#### {stack.stack}: {_stack_summary(stack)}",
             [
                 *map(_plain, [*stack.pools, *_cost(stack)]),
                 *(f"setting {_plain(_setting_line(change))}" for change in stack.settings),
@@ -234,13 +230,13 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
             yield _folded(change)
 
 
-def _happening(stacks: Sequence[StackDifference]) -> Iterator[str]:
-    """What resources alone do not say, the first of each kind."""
+def _highlights(stacks: Sequence[StackDifference]) -> Iterator[str]:
+    """Yield the first changes of each kind that the number of resources does not show."""
     for lines in (
-        [f"all of {stack.stack} in another place, {stack.moved}" for stack in stacks if stack.moved],
+        [f"cluster of {stack.stack} moves, {stack.moved}" for stack in stacks if stack.moved],
         [line for stack in stacks for line in stack.pools],
-        # Those of a stack that comes or goes come and go with it.
-        [f"secret {_plain(line)}" for stack in stacks if stack.state == "there" for line in stack.secrets],
+        # Secrets of new and removed stacks are not listed.
+        [f"secret {_plain(line)}" for stack in stacks if stack.state == "existing" for line in stack.secrets],
         [_plain(line) for stack in stacks for line in stack.runs],
     ):
         yield from lines[:3]
@@ -254,21 +250,21 @@ def _list(title: str, lines: Sequence[str]) -> Iterator[_Block]:
 def _folded(change: ResourceChange) -> _Block:
     longest = max((len(run) for line in change.diff for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    summary = f"<details><summary>{_plain(change.title)} {_one(change)}</summary>"
+    summary = f"<details><summary>{_plain(change.title)} {_action(change)}</summary>"
     return _Block([summary, "", f"{fence}diff"], [line[:_LONGEST] for line in change.diff], [fence, "</details>", ""])
 
 
-def _plain(said: str) -> str:
-    """Text that GitHub shows as it is: `<secret>` is no tag."""
-    return html.escape(said, quote=False)
+def _plain(line: str) -> str:
+    """Escape HTML: `<secret>` is not a tag."""
+    return html.escape(line, quote=False)
 
 
-def _cell(said: str) -> str:
+def _cell(line: str) -> str:
     # A bar would end the cell.
-    return _plain(said).replace("|", "\\|")[:_LONGEST]
+    return _plain(line).replace("|", "\\|")[:_LONGEST]
 
 
-_CUT = "**Cut** at the {limit} characters of a comment: {left} of {all} parts are missing. `gpufleet diff` prints all."
+_CUT = "**Truncated** to {limit} characters: {left} of {all} parts are missing. Run `gpufleet diff` to see all."
 
 
 def _fitted(blocks: Sequence[_Block], limit: int) -> str:
@@ -287,8 +283,8 @@ def _fitted(blocks: Sequence[_Block], limit: int) -> str:
 
 
 def _shortened(block: _Block, room: int) -> list[str]:
-    """As much of a block as there is room for; nothing, where that is not a single line of its body."""
-    more = f"… {len(block.body)} lines in all"
+    """Return as much of a block as there is room for; an empty list if not even one line of its body fits."""
+    more = f"… {len(block.body)} lines in total"
     room -= _size([*block.opening, more, *block.closing])
     kept = []
     for line in block.body:

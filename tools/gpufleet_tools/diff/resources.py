@@ -1,4 +1,4 @@
-"""What becomes of each resource between two revisions of a stack, as the engine and its providers would have it."""
+"""Changes of resources between two revisions of a stack, as the engine and its providers would make them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpufleet_tools.plan.plan import RELEASE
 from gpufleet_tools.plan.readable_yaml import dumped
 
 Action = Literal["deleted", "replaced", "refused", "unknown", "updated", "created"]
-"""`refused`: the API server will not take the change. `unknown`: only the provider can say, and it may replace."""
+"""`refused`: the API server rejects the change. `unknown`: depends on the provider, which may replace the resource."""
 
 ACTIONS: tuple[Action, ...] = ("deleted", "replaced", "refused", "unknown", "updated", "created")
-"""The worst first."""
+"""Actions, most disruptive first."""
 
 _ACTIONS: Mapping[Verdict, Action] = {
     "replace": "replaced",
@@ -30,37 +30,37 @@ _ACTIONS: Mapping[Verdict, Action] = {
 
 
 class ResourceChange(Documented):
-    """One resource that is not as before."""
+    """Change of one resource."""
 
     action: Action
-    """What becomes of it."""
+    """Effect on the resource."""
     urn: str
-    """Its identity; before, when it is deleted."""
+    """Identity of the resource."""
     type: str
     """Type token."""
     name: str
     """Logical name."""
     title: str
-    """As people say it: `Release linux-mi300-gpu-2`."""
+    """Type and name: `Release linux-mi300-gpu-2`."""
     reasons: list[str]
-    """Why it is more than an update, and what comes with it."""
+    """Reasons for the effect, and its consequences."""
     moved: bool
-    """Whether it is one half of a move without an alias: the same thing is deleted and created under two URNs."""
+    """Whether it is part of a move without an alias: the same object is deleted and created under two URNs."""
     protected: bool
-    """Whether it is protected, so that the engine refuses to delete it."""
+    """Whether the engine fails because the resource is protected."""
     diff: list[str]
-    """Lines of a unified diff of its inputs as YAML, secrets hidden; none of what is deleted."""
+    """Lines of a unified diff of its inputs as YAML, with hidden secrets; empty for a deletion."""
 
 
 def resource_changes(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[ResourceChange]:
-    """What changes, the worst first, then by type and name. Components that only group others are left out."""
+    """Return the changes, most disruptive first, then by type and name. Components that only group are omitted."""
     old, new = ({each.urn: each for each in side} for side in (before, after))
     origins = _origins(old, new)
-    gone = [each for urn, each in old.items() if urn not in origins.values() and _is_real(each)]
-    come = [each for urn, each in new.items() if urn not in origins and _is_real(each)]
-    moved = _moved(gone, come)
-    changes = [_deletion(each, moved) for each in gone if each.kind != "lookup"]
-    changes += [_creation(each, moved) for each in come if each.kind != "lookup"]
+    removed = [each for urn, each in old.items() if urn not in origins.values() and _is_real(each)]
+    added = [each for urn, each in new.items() if urn not in origins and _is_real(each)]
+    moved = _moved(removed, added)
+    changes = [_deletion(each, moved) for each in removed if each.kind != "lookup"]
+    changes += [_creation(each, moved) for each in added if each.kind != "lookup"]
     for urn, origin in origins.items():
         if _is_real(new[urn]):
             changes += _between(old[origin], new[urn], old, new)
@@ -68,7 +68,7 @@ def resource_changes(before: Sequence[EvaluatedResource], after: Sequence[Evalua
 
 
 def _is_real(each: EvaluatedResource) -> bool:
-    """Whether something stands for it outside Pulumi's state; a component that a provider fills does, unseen."""
+    """Return whether it exists outside Pulumi's state, as do the children of a remote component."""
     return each.kind != "component" or each.opaque
 
 
@@ -76,10 +76,10 @@ def _is_real(each: EvaluatedResource) -> bool:
 
 
 def _origins(old: Mapping[str, EvaluatedResource], new: Mapping[str, EvaluatedResource]) -> dict[str, str]:
-    """The URN that each resource had before, its own or one that an alias gives (`getOldResource` and
-    `generateAliases` in pkg/resource/deploy/step_generator.go of pulumi v3.259.0)."""
+    """Return the old URN of each resource: its own, or one of an alias (`getOldResource` and `generateAliases` in
+    pkg/resource/deploy/step_generator.go of pulumi v3.259.0)."""
     found: dict[str, str] = {}
-    for each in sorted(new.values(), key=lambda resource: len(_line(resource, new))):
+    for each in sorted(new.values(), key=lambda resource: len(_ancestors(resource, new))):
         parent = found.get(each.parent or "")
         own = [_aliased(each, alias) for alias in each.options.get("aliases", [])]
         inherited = [] if parent in (None, each.parent) else [_inherited(urn, each, parent) for urn in (each.urn, *own)]
@@ -90,8 +90,8 @@ def _origins(old: Mapping[str, EvaluatedResource], new: Mapping[str, EvaluatedRe
     return found
 
 
-def _line(each: EvaluatedResource, new: Mapping[str, EvaluatedResource]) -> list[str]:
-    """URNs of its ancestors."""
+def _ancestors(each: EvaluatedResource, new: Mapping[str, EvaluatedResource]) -> list[str]:
+    """Return the URNs of a resource's ancestors."""
     above = []
     while each.parent is not None and each.parent in new:
         above.append(each.parent)
@@ -100,7 +100,7 @@ def _line(each: EvaluatedResource, new: Mapping[str, EvaluatedResource]) -> list
 
 
 def _aliased(each: EvaluatedResource, alias: str) -> str:
-    """An alias is a whole URN, or another name in the same place."""
+    """Return the URN of an alias, which is a whole URN or another name with the same parent."""
     return alias if alias.startswith("urn:pulumi:") else _named(each.urn, alias)
 
 
@@ -109,7 +109,7 @@ def _named(urn: str, name: str) -> str:
 
 
 def _inherited(urn: str, each: EvaluatedResource, parent: str) -> str:
-    """The URN of a child whose parent had another: its type below the parent's, and the parent's name in its own."""
+    """Return the old URN of a child whose parent had another URN: the parent's old types and, as prefix, old name."""
     start, project, types, parent_name = parent.split("::", 3)
     *_, child_type = urn.split("::", 3)[2].rpartition("$")
     name, now = urn.split("::", 3)[3], (each.parent or "").split("::", 3)[3]
@@ -117,11 +117,11 @@ def _inherited(urn: str, each: EvaluatedResource, parent: str) -> str:
     return "::".join([start, project, f"{types}${child_type}", name])
 
 
-def _moved(gone: Iterable[EvaluatedResource], come: Sequence[EvaluatedResource]) -> set[str]:
-    """URNs of pairs that are the same thing, by what it is called outside Pulumi or by type and name."""
+def _moved(removed: Iterable[EvaluatedResource], added: Sequence[EvaluatedResource]) -> set[str]:
+    """Return the URNs of pairs that are the same object: of one type, with the same name in Pulumi or outside."""
     urns: set[str] = set()
-    for old in gone:
-        for new in come:
+    for old in removed:
+        for new in added:
             if old.kind == new.kind == "resource" and old.type == new.type and _is_same(old, new):
                 urns |= {old.urn, new.urn}
     return urns
@@ -140,14 +140,14 @@ def _outer_name(each: EvaluatedResource) -> tuple[Any, ...] | None:
 
 # -- actions ----------------------------------------------------------------------------------------------------------
 
-_NO_ALIAS = "moved without an alias: the same thing is created under another URN, then deleted under this one"
-_NEW_URN = "moved without an alias: the same thing is there under another URN, and is deleted once this is created"
+_NO_ALIAS = "moved without an alias: Pulumi creates it under another URN, then deletes it under this one"
+_NEW_URN = "moved without an alias: Pulumi creates it under this URN, then deletes it under the old one"
 
 
 def _deletion(each: EvaluatedResource, moved: set[str]) -> ResourceChange:
     reasons = [_NO_ALIAS] if each.urn in moved else []
     if each.options.get("retainOnDelete"):
-        reasons.append("retainOnDelete: Pulumi forgets it, and it stays")
+        reasons.append("retainOnDelete: removed from Pulumi's state only")
     return _change("deleted", each, [*reasons, *_consequences(each)], moved=each.urn in moved)
 
 
@@ -158,7 +158,7 @@ def _creation(each: EvaluatedResource, moved: set[str]) -> ResourceChange:
 
 def _consequences(each: EvaluatedResource) -> Iterator[str]:
     if each.type == "kubernetes:core/v1:Namespace" and not each.options.get("retainOnDelete"):
-        yield "everything in the namespace goes with it"
+        yield "everything in the namespace is deleted with it"
 
 
 def _between(
@@ -167,17 +167,17 @@ def _between(
     before: Mapping[str, EvaluatedResource],
     after: Mapping[str, EvaluatedResource],
 ) -> Iterator[ResourceChange]:
-    """What becomes of a resource that is there before and after: nothing, where nothing is yielded."""
+    """Yield the change, if any, of a resource that both sides have."""
     if old.kind == "lookup" or new.kind == "lookup":
         yield from _ownership(old, new)
         return
-    under = _provider_change(old, new, before, after)
-    judgements = [under] if under.verdict != "update" else []
+    by_provider = _provider_change(old, new, before, after)
+    judgements = [by_provider] if by_provider.verdict != "update" else []
     if changed(old.inputs, new.inputs):
         provider = after.get(new.provider or "")
         judgements.append(_judged(old, new, provider.inputs if provider else {}))
     if options := _options(old, new):
-        judgements.append(Judgement("update", (f"in Pulumi's state alone: {', '.join(options)}",)))
+        judgements.append(Judgement("update", (f"in Pulumi's state only: {', '.join(options)}",)))
     if judgements:
         action = min((_ACTIONS[each.verdict] for each in judgements), key=ACTIONS.index)
         reasons = [reason for each in judgements for reason in each.reasons]
@@ -186,7 +186,7 @@ def _between(
 
 
 def _options(old: EvaluatedResource, new: EvaluatedResource) -> list[str]:
-    """Resource options that change. Aliases are not among them: they have done their part in finding the old one."""
+    """Return the resource options that change, except aliases, which only identify the old resource."""
     names = sorted((old.options.keys() | new.options.keys()) - {"aliases"})
     values = {name: [_option(side.options.get(name)) for side in (old, new)] for name in names}
     return [f"option {name} {was} → {now}" for name, (was, now) in values.items() if was != now]
@@ -200,23 +200,24 @@ def _judged(old: EvaluatedResource, new: EvaluatedResource, provider: Mapping[st
     inputs = {str(path[0]) for path in changed(old.inputs, new.inputs)}
     options = [name for name in ("ignoreChanges", "replaceOnChanges") if _first_parts(new, name) & {*inputs, "*"}]
     if options:
-        return Judgement("unknown", (f"it has {' and '.join(options)}, which the engine weighs against its changes",))
+        return Judgement("unknown", (f"the effect depends on its {' and '.join(options)}",))
     return judged(new.type, old.inputs, new.inputs, provider)
 
 
 def _first_parts(each: EvaluatedResource, option: str) -> set[str]:
-    """Inputs that an option's property paths are about: `triggers[*]` is about `triggers`, which pulumi-command's SDK
-    says of every command."""
+    """Return the inputs in an option's property paths: `triggers` for `triggers[*]`, which pulumi-command's SDK sets on
+    every command."""
     return {re.split(r"[.\[]", path, maxsplit=1)[0] for path in each.options.get(option, ())}
 
 
 def _ownership(old: EvaluatedResource, new: EvaluatedResource) -> Iterator[ResourceChange]:
-    """What was looked up and is now owned, and the other way (`wasExternal` and `generateReadSteps`, same file)."""
+    """Yield the change from a lookup to a managed resource, or back (`wasExternal` and `generateReadSteps`, same
+    file)."""
     if new.kind != "lookup":
-        reason = "was only looked up: the stack creates one of its own, and fails where that one is still there"
+        reason = "was only read before; creating it fails if it still exists"
         yield _change("created", new, [reason], diff=_unified({}, new.inputs))
     elif old.kind != "lookup":
-        reason = "is only looked up from now on: the stack's own is deleted"
+        reason = "will only be read; the resource that the stack manages is deleted"
         yield _change("deleted", old, [reason, *_consequences(old)])
 
 
@@ -226,11 +227,11 @@ def _provider_change(
     before: Mapping[str, EvaluatedResource],
     after: Mapping[str, EvaluatedResource],
 ) -> Judgement:
-    """What its provider's change does to a resource: the new configuration is weighed against the old one, whatever
-    the provider is called (`providerChanged`, same file)."""
+    """Return the effect of a changed provider on a resource. The engine compares the providers' configurations, not
+    their names (`providerChanged`, same file)."""
     was, now = before.get(old.provider or ""), after.get(new.provider or "")
     if was is None or now is None:
-        found = Judgement("update" if was is now else "replace", ("it is another one",))
+        found = Judgement("update" if was is now else "replace", ("another provider",))
     else:
         found = judged(now.type, was.inputs, now.inputs)
     return Judgement(found.verdict, tuple(f"its provider: {reason}" for reason in found.reasons))
@@ -245,7 +246,7 @@ def _change(
     moved: bool = False,
     diff: Sequence[str] = (),
 ) -> ResourceChange:
-    # The engine asks what it knows of the resource, which is what the base says.
+    # The engine uses the options in its state, which are those of the base.
     options = (old or each).options
     return ResourceChange.model_construct(
         action=action,
@@ -265,11 +266,11 @@ def _title(each: EvaluatedResource) -> str:
     return f"{kind} provider {each.name}" if each.kind == "provider" else f"{kind} {each.name}"
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- diff of inputs ---------------------------------------------------------------------------------------------------
 
 
 def _unified(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The change of inputs as lines to read. A secret is hidden on both sides, and said to be another one."""
+    """Return a unified diff of the inputs. Secrets are hidden on both sides; a changed secret is marked."""
     old = _lines(_hidden(before, before))
     new = _lines(_hidden(after, before))
     lines = [line.rstrip("\n") for line in difflib.unified_diff(old, new, n=2, lineterm="")]
@@ -281,7 +282,7 @@ def _lines(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _hidden(value: Any, before: Any) -> Any:
-    """The value as it may be shown, next to what it was."""
+    """Return the value with hidden secrets, compared with the value before."""
     if isinstance(value, Mapping):
         olds = before if isinstance(before, Mapping) else {}
         secrets, old_secrets = secret_keys(value), secret_keys(olds)
@@ -304,5 +305,5 @@ def _is_secret(value: Any) -> bool:
 
 
 def _in_place_of(secret: str, before: str | None) -> str:
-    """Return what is shown for a secret, next to the secret that stood there before, if any."""
+    """Return the text for a secret: whether it differs from the secret before, if any."""
     return SECRET if before in (None, secret) else "<another secret>"

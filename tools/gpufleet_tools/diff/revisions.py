@@ -1,5 +1,5 @@
-"""Two revisions of the project, each evaluated in a checkout of its own, with its own code: the gpufleet of a checkout
-of this repository, and in a project that uses the package, the version that its requirements pin."""
+"""Evaluation of two revisions of a project, each in its own checkout. A checkout of this repository is evaluated with
+its own code; a project that uses the package, with the version that its requirements pin."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from gpufleet_tools.diff import pinned_version
 from gpufleet_tools.diff.evaluation import Evaluation
 
 TIMEOUT = 300
-"""Seconds that one revision may take; it takes about one."""
+"""Seconds after which an evaluation is ended; it takes about one second."""
 
 
 class RevisionError(Exception):
-    """A revision that is not there or cannot be evaluated; one line a fault."""
+    """A revision does not exist or cannot be evaluated. `str()` has one line for each fault."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A state of the project."""
+    """A revision of the project."""
 
     given: str
-    """As the caller named it."""
+    """Name that the caller used."""
     commit: str | None
-    """Its commit; None for the working tree."""
+    """Commit; None for the working tree."""
 
     def __str__(self) -> str:
         if self.commit is None:
@@ -52,35 +52,35 @@ class Revision:
 
 @dataclass(frozen=True)
 class Compared:
-    """Two revisions and what each says of its stacks."""
+    """Two revisions and their evaluations."""
 
     base: Revision
-    """What is deployed, or will be."""
+    """Base revision."""
     head: Revision
-    """What is proposed."""
+    """Proposed revision."""
     before: Evaluation
-    """What the base says."""
+    """Evaluation of the base."""
     after: Evaluation
-    """What the head says."""
+    """Evaluation of the head."""
     notes: tuple[str, ...]
-    """What to know about the comparison itself."""
+    """Notes about the comparison itself."""
 
 
 def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime.date) -> Compared:
-    """Both revisions of a range, evaluated at once.
+    """Evaluate both revisions of a range in parallel.
 
-    `BASE..HEAD` compares two commits, `BASE...HEAD` the head with where it left the base, `BASE` that commit with the
-    working tree. Nothing of the checkouts stays behind.
+    `BASE..HEAD` compares two commits, `BASE...HEAD` the head with the commit at which it branched off the base, `BASE`
+    that commit with the working tree. The checkouts are temporary.
 
     Raises RevisionError.
     """
     base, head = _range(root, text)
-    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as made:
+    with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as scratch:
         sides = [
-            _Side(revision, _folder(root, revision, pathlib.Path(made, name)), pathlib.Path(made, f"{name}.json"))
+            _Side(revision, _folder(root, revision, pathlib.Path(scratch, name)), pathlib.Path(scratch, f"{name}.json"))
             for name, revision in (("base", base), ("head", head))
         ]
-        notes = [*_dirt(root, head), *_dependencies(*(side.folder for side in sides))]
+        notes = [*_uncommitted(root, head), *_dependencies(*(side.folder for side in sides))]
         sides, versions = _with_their_versions(sides)
         _evaluate(*_programs(root, sides, day, stacks))
         before, after = (side.evaluation() for side in sides)
@@ -91,15 +91,15 @@ def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime
 
 
 def _range(root: pathlib.Path, text: str) -> tuple[Revision, Revision]:
-    _git(root, "rev-parse", "--is-inside-work-tree", otherwise=f"{root} is in no git repository: nothing to compare")
+    _git(root, "rev-parse", "--is-inside-work-tree", otherwise=f"{root} is not in a git repository")
     match = re.fullmatch(r"(?P<base>.*?)(?P<dots>\.{2,3})(?P<head>.*)", text)
     if not text or (match and not match["base"]):
-        raise RevisionError(f"'{text}' names no base: write BASE..HEAD, or BASE alone to compare with the working tree")
+        raise RevisionError(f"'{text}' has no base; use BASE..HEAD, or BASE alone to compare with the working tree")
     if match is None:
         return _revision(root, text), Revision("the working tree", None)
     base, head = _revision(root, match["base"]), _revision(root, match["head"] or "HEAD")
     if match["dots"] == "...":
-        otherwise = f"{base} and {head} have no commit in common; name both: BASE..HEAD"
+        otherwise = f"{base} and {head} have no commit in common; use BASE..HEAD"
         commit = _git(root, "merge-base", str(base.commit), str(head.commit), otherwise=otherwise)
         base = Revision(commit, commit)
     return base, head
@@ -115,12 +115,12 @@ def _revision(root: pathlib.Path, name: str) -> Revision:
 
 
 def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> str:
-    """What git prints. Raises RevisionError, with the text `otherwise` where git refuses."""
+    """Run git and return its output. Raises RevisionError with the text `otherwise` if git fails."""
     try:
         ended = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise RevisionError("git is not on PATH, and revisions are git's") from None
-    # Git's own words where it refuses the whole repository: one that belongs to another user, as in a container.
+        raise RevisionError("git is not on PATH; install it to compare revisions") from None
+    # Git's own message if it rejects the whole repository because another user owns it, as in a container.
     if ended.returncode and (otherwise is None or "safe.directory" in ended.stderr):
         raise RevisionError(f"git {arguments[0]}: {ended.stderr.strip()}")
     if ended.returncode:
@@ -128,53 +128,54 @@ def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> s
     return ended.stdout.strip()
 
 
-def _folder(root: pathlib.Path, revision: Revision, made: pathlib.Path) -> pathlib.Path:
-    """Where a revision's files are: the working tree, or a checkout that is made."""
-    return root if revision.commit is None else _checkout(root, revision, made)
+def _folder(root: pathlib.Path, revision: Revision, checkout: pathlib.Path) -> pathlib.Path:
+    """Return the folder of a revision's files: the working tree, or a new checkout."""
+    return root if revision.commit is None else _checkout(root, revision, checkout)
 
 
 def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> pathlib.Path:
-    """The project's files at a revision. An archive leaves nothing in `.git` after a crash, as a worktree would."""
+    """Write the project's files at a revision. Unlike a worktree, an archive leaves nothing in `.git` after a crash."""
     folder.mkdir()
-    archive = ["git", "-C", str(root), "archive", "--format=tar", str(revision.commit)]
-    made = subprocess.run(archive, capture_output=True, check=False)
-    if made.returncode:
-        raise RevisionError(f"{revision}: {made.stderr.decode(errors='replace').strip()}")
-    subprocess.run(["tar", "-x", "-C", folder], input=made.stdout, check=True)
+    command = ["git", "-C", str(root), "archive", "--format=tar", str(revision.commit)]
+    archive = subprocess.run(command, capture_output=True, check=False)
+    if archive.returncode:
+        raise RevisionError(f"{revision}: {archive.stderr.decode(errors='replace').strip()}")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     if not (folder / "Pulumi.yaml").is_file():
-        raise RevisionError(f"{revision} has no Pulumi.yaml: the project is not there")
+        raise RevisionError(f"{revision} has no Pulumi.yaml in this folder")
     return folder
 
 
 _STACK_FILE = re.compile(r"Pulumi\.[^/]+\.yaml")
 
-_IDLE = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|LICENSE|Makefile")
+_UNUSED = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|LICENSE|Makefile")
 """Files of this repository that no evaluation reads."""
 
-_IDLE_ELSEWHERE = re.compile(r"\.github/.*|[^/]*\.md|LICENSE|Makefile|\.gitignore")
-"""Files of a project that uses the package which its program is taken not to read."""
+_UNUSED_ELSEWHERE = re.compile(r"\.github/.*|[^/]*\.md|LICENSE|Makefile|\.gitignore")
+"""Files of a project that uses the package. Its program is assumed not to read them."""
 
 
 def _same_code(root: pathlib.Path, sides: Sequence[_Side]) -> bool:
-    """Whether nothing differs but stack files and what no evaluation reads."""
+    """Return whether only stack files and files that no evaluation reads differ."""
     head = sides[-1].revision
-    idle = _IDLE if any(_checkout_layout(side.folder) for side in sides) else _IDLE_ELSEWHERE
+    unused = _UNUSED if any(_checkout_layout(side.folder) for side in sides) else _UNUSED_ELSEWHERE
     commits = [side.revision.commit for side in sides if side.revision.commit]
     names = _git(root, "diff", "--name-only", "--no-renames", "--relative", *commits, "--", ".").splitlines()
     if head.commit is None:
         names += _git(root, "ls-files", "--others", "--exclude-standard", "--", ".").splitlines()
-    return all(idle.fullmatch(name) or _STACK_FILE.fullmatch(name) for name in names)
+    return all(unused.fullmatch(name) or _STACK_FILE.fullmatch(name) for name in names)
 
 
-def _dirt(root: pathlib.Path, head: Revision) -> Iterator[str]:
+def _uncommitted(root: pathlib.Path, head: Revision) -> Iterator[str]:
+    """Yield notes about uncommitted changes and merge conflicts."""
     if _git(root, "status", "--porcelain", "--", "."):
-        there = "are compared too" if head.commit is None else "are not compared: name the base alone to have them"
-        yield f"the working tree has uncommitted changes, which {there}"
+        included = "are included" if head.commit is None else "are not included; name only the base to include them"
+        yield f"the working tree has uncommitted changes, which {included}"
     if conflicts := _git(root, "diff", "--name-only", "--relative", "--diff-filter=U"):
-        yield f"a merge is under way, and has left conflicts in {', '.join(conflicts.splitlines())}"
+        yield f"a merge is in progress, with conflicts in {', '.join(conflicts.splitlines())}"
 
 
-# -- evaluating -------------------------------------------------------------------------------------------------------
+# -- evaluation -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -183,48 +184,48 @@ class _Side:
 
     revision: Revision
     folder: pathlib.Path
-    """Its files."""
+    """Folder of its files."""
     out: pathlib.Path
-    """What it says, once it has."""
+    """File of its evaluation."""
     version: pathlib.Path | None = None
-    """Folder of the gpufleet that it pins; None where it has its own, or is evaluated with the one that runs."""
+    """Folder of the gpufleet that it pins; None if it has its own, or the running one evaluates it."""
 
     def evaluation(self) -> Evaluation:
         try:
             return Evaluation.model_validate_json(self.out.read_bytes())
         except ValidationError:
-            said = "says what it is in another form than this gpufleet reads: use the newer of both"
-            raise RevisionError(f"{self.revision} {said}") from None
+            message = f"the evaluation of {self.revision} has a format that this gpufleet cannot read"
+            raise RevisionError(f"{message}; use the newer gpufleet of both") from None
 
 
 def _programs(
     root: pathlib.Path, sides: Sequence[_Side], day: datetime.date, stacks: Sequence[str]
 ) -> Iterator[_Program]:
-    """Yield the programs that evaluate both sides: one for both where only stack files differ, else one for each, with
-    its own code."""
+    """Yield the programs that evaluate both sides: one for both if only stack files differ, else one for each, with its
+    own code."""
     base, head = sides
-    # One key for both: equal secrets have equal digests, in this comparison and in no other.
-    about = [secrets.token_hex(16), day.isoformat()]
+    # One key for both sides: equal secrets have equal digests in this comparison, and in no other.
+    key_and_day = [secrets.token_hex(16), day.isoformat()]
     if _same_code(root, sides):
         paths = [base.folder, base.out, head.folder, head.out]
         differing = _stacks_that_differ(base.folder, head.folder)
-        asked = sorted(differing.intersection(stacks) if stacks else differing)
+        selected = sorted(differing.intersection(stacks) if stacks else differing)
         program = _program(head).with_name("evaluation_of_both.py")
         if program.is_file():
-            yield _Program(f"{base.revision} and {head.revision}", head, [program, *about, *paths, *asked])
+            yield _Program(f"{base.revision} and {head.revision}", head, [program, *key_and_day, *paths, *selected])
             return
     for side in sides:
-        yield _Program(str(side.revision), side, [_program(side), side.out, *about, *stacks])
+        yield _Program(str(side.revision), side, [_program(side), side.out, *key_and_day, *stacks])
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a checkout of this repository has its code."""
+    """Folders of the code in a checkout of this repository."""
 
     marks: tuple[str, ...]
-    """Files by which it is known; an adopter's folders may have the same names."""
+    """Files that identify the layout; an adopter's folders may have the same names."""
     program: str
-    """Program that evaluates it."""
+    """Program that evaluates the checkout."""
     packages: tuple[str, ...]
     """Folders of the packages that the program imports."""
 
@@ -246,8 +247,8 @@ def _checkout_layout(folder: pathlib.Path) -> _Layout | None:
 
 
 def _program(side: _Side) -> pathlib.Path:
-    """Return the program that evaluates a revision: its own in this repository, else that of the version it pins, or
-    the one that belongs to this command.
+    """Return the program that evaluates a revision: its own in a checkout of this repository, else that of the version
+    that it pins, or that of this command.
 
     Raises RevisionError for a revision of this repository that is older than `gpufleet diff`.
     """
@@ -255,18 +256,18 @@ def _program(side: _Side) -> pathlib.Path:
     if layout is None:
         return side.version / pinned_version.EVALUATION if side.version else _HERE / pinned_version.EVALUATION
     if not (side.folder / layout.program).is_file():
-        raise RevisionError(f"{side.revision} cannot be evaluated: it has no `gpufleet diff` of its own")
+        raise RevisionError(f"{side.revision} cannot be evaluated: it is older than `gpufleet diff`")
     return side.folder / layout.program
 
 
 _HERE = pathlib.Path(__file__).resolve().parents[2]
-"""Folder of the package that this command belongs to."""
+"""Folder of this command's packages."""
 
 
 def _module_path(side: _Side) -> list[str]:
-    """Return the folders in which a revision's modules are looked for before all that is installed."""
+    """Return the folders that precede installed packages in the module search path of a revision."""
     if layout := _checkout_layout(side.folder):
-        # Nothing else: another checkout of this repository could be among the caller's.
+        # No other folders: the caller's PYTHONPATH could have another checkout of this repository.
         return [str(side.folder / root) for root in layout.packages]
     own = [side.version] if side.version else _packages_here()
     return [*map(str, own), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -279,9 +280,9 @@ def _packages_here() -> list[pathlib.Path]:
 
 
 def _with_their_versions(sides: Sequence[_Side]) -> tuple[list[_Side], list[str]]:
-    """Return both sides with the versions of gpufleet that they pin, where those differ, and notes about them.
+    """Return both sides with the versions of gpufleet that they pin, if those differ, and notes about them.
 
-    Raises RevisionError where one cannot be installed.
+    Raises RevisionError if one cannot be installed.
     """
     pins = [None if _checkout_layout(side.folder) else pinned_version.pin(side.folder) for side in sides]
     before, after = pins
@@ -299,7 +300,7 @@ def _with_their_versions(sides: Sequence[_Side]) -> tuple[list[_Side], list[str]
 
 
 def _stacks_that_differ(*folders: pathlib.Path) -> set[str]:
-    """Stacks whose files are not the same in both folders, those that only one has among them."""
+    """Return the stacks whose files differ between both folders, or that only one has."""
     before, after = (
         {stack_name(path): path.read_bytes() if path.is_file() else None for path in stack_files(folder)}
         for folder in folders
@@ -316,7 +317,7 @@ class _Program:
     side: _Side
     """Side whose code it runs."""
     command: Sequence[str | pathlib.Path]
-    """Its file and arguments."""
+    """File and arguments of the program."""
 
     @property
     def errors(self) -> pathlib.Path:
@@ -324,7 +325,7 @@ class _Program:
         return self.side.out.with_suffix(".errors")
 
     def fork(self) -> forks.Fork:
-        """Return what `forks.py` needs to run it."""
+        """Return the program as input of `forks.py`."""
         return {
             "command": [*map(str, self.command)],
             "folder": str(self.side.folder),
@@ -338,7 +339,7 @@ class _Program:
             raise RevisionError(f"{self.evaluated} cannot be evaluated: {self._why(code)}")
 
     def _why(self, code: int) -> str:
-        """What went wrong, and in which line of the revision's own code."""
+        """Return the error, with the line of the revision's own code."""
         text = self.errors.read_text(errors="replace").replace(f"{self.side.folder}/", "")
         lines = re.findall(r'^ *File "([^"/<][^"]*)", line (\d+)', text, re.MULTILINE)
         why = text.strip().rpartition("\n")[2] or f"it ended with code {code}"
@@ -348,7 +349,7 @@ class _Program:
 def _evaluate(*programs: _Program) -> None:
     """Run programs and return once all have written their evaluations. Raises RevisionError."""
     process = subprocess.Popen(
-        # -P: the folder of the program is no place for modules. A group of its own: its forks end with it.
+        # -P keeps the program's folder out of the module search path. In its own process group, its forks end with it.
         [sys.executable, "-P", str(pathlib.Path(forks.__file__))],
         text=True,
         stdin=subprocess.PIPE,
@@ -370,14 +371,14 @@ def _evaluate(*programs: _Program) -> None:
 
 
 def _dependencies(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:
-    """Yield a note where both ask for different packages beside gpufleet: they run with those installed here."""
+    """Yield a note if the revisions require different packages beside gpufleet: both use the installed ones."""
     old, new = (_pins(folder / "requirements.txt") for folder in (before, after))
     names = (old.keys() | new.keys()) - {pinned_version.NAME}
     moved = sorted(name for name in names if old.get(name) != new.get(name))
     if moved:
         pins = [f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}" for name in moved]
         listed = ", ".join(pins[:5]) + (f" and {len(pins) - 5} more" if len(pins) > 5 else "")
-        yield f"the dependencies differ ({listed}): both revisions were evaluated with those installed here"
+        yield f"the dependencies differ ({listed}): both revisions were evaluated with the installed ones"
 
 
 def _pins(file: pathlib.Path) -> dict[str, str]:
@@ -387,7 +388,7 @@ def _pins(file: pathlib.Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """A termination (a CI job that is cancelled) unwinds, so that the checkouts go as well."""
+    """Turn SIGTERM, as of a cancelled CI job, into an exception, so that the checkouts are removed."""
 
     def end(*_: object) -> NoReturn:
         raise SystemExit(128 + signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""Machines of a stack file, surveyed over SSH."""
+"""Survey of a stack's machines over SSH."""

@@ -1,4 +1,4 @@
-"""The machines that a stack file declares, asked by SSH whether they are what it says."""
+"""Survey of the machines that a stack file declares, and comparison with the stack file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from gpufleet_tools.hosts.survey import HostReport, survey
 from gpufleet_tools.plan.stack import Stack
 
 CONTROL_PLANE_MIB = 1500
-"""Least memory of a control plane for kubespray (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
+"""Minimum memory of a control plane for kubespray (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
 
 DEFAULT_IDENTITY = "~/.ssh/id_ed25519"
-"""Private key where none is named and no agent runs."""
+"""Default private key if no agent runs."""
 
 
 class NoKey(Exception):
-    """Nobody can log in: one line that says what to do."""
+    """There is neither an SSH agent nor a private key. `str()` is one line."""
 
 
 def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> list[HostReport]:
-    """What each declared machine is like, in the order of the file.
+    """Return a report about each declared machine, in the order of the file.
 
-    `identity` is a file with a private key; None takes the declared agent, the caller's own, or the caller's key.
-    `seconds` is what one machine may take.
+    `identity` is a file with a private key; None selects the declared agent, the caller's agent, or the caller's key.
+    `seconds` is the time limit of one machine.
 
-    Raises InvalidSettings where the file does not say how machines are reached, NoKey where there is no
-    key, OSError for a key that cannot be read, and FileNotFoundError without an SSH client.
+    Raises InvalidSettings if the stack file has no SSH settings, NoKey without a key, OSError for a key that cannot be
+    read, and FileNotFoundError without an SSH client.
     """
     cluster, ssh = _reached(stack)
     login = _login(cluster, ssh, identity)
@@ -56,7 +56,7 @@ def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> lis
 
 
 def _with_versions(report: HostReport, stack: Stack) -> HostReport:
-    """The report with what does not go together of the machine's versions and the stack's."""
+    """Return the report with the incompatible versions of the machine and the stack."""
     if report.facts is None:
         return report
     fixed = next(facts(stack.settings))
@@ -67,8 +67,8 @@ def _with_versions(report: HostReport, stack: Stack) -> HostReport:
 
 
 def on_host(found: HostFacts) -> dict[str, str]:
-    """What only the machine knows, by the names of the compatibility matrix; what a stack fixes counts before it, since
-    that is what the machine will have."""
+    """Return the versions that only the machine knows, by their names in the compatibility matrix. Versions that the
+    stack pins take precedence, since the machine will have them."""
     known = {
         "kernel": found.kernel,
         "nvidia-driver": found.driver_nvidia,
@@ -80,29 +80,29 @@ def on_host(found: HostFacts) -> dict[str, str]:
 
 def _reached(stack: Stack) -> tuple[BareMetalCluster, Ssh]:
     if not isinstance(stack.settings, BareMetalSettings):
-        message = "its machines come and go, and nobody logs in to them; name a stack of kind bareMetal"
+        message = "eks has no declared machines; use a stack of kind bareMetal"
         raise InvalidSettings([stack.file.problem(("cluster", "kind"), message)])
     cluster = stack.settings.cluster
     if cluster.ssh is None:
-        message = "is missing, and it says who logs in to the machines; add it: ssh: {user: NAME}"
+        message = "is missing; add the user who logs in to the machines: ssh: {user: NAME}"
         raise InvalidSettings([stack.file.problem(("cluster", "ssh"), message)])
     return cluster, cluster.ssh
 
 
 def _login(cluster: BareMetalCluster, ssh: Ssh, identity: pathlib.Path | None) -> SshLogin:
-    """The declared login with a key that is at hand: the stack's own is a secret, and stays one."""
-    way = login_from_here(cluster, ssh, STAND_IN_KEY)
-    socket = None if identity else way.agent_socket or os.environ.get("SSH_AUTH_SOCK")
+    """Return the declared login with an available key; the stack's own key is a secret that is not decrypted."""
+    login = login_from_here(cluster, ssh, STAND_IN_KEY)
+    socket = None if identity else login.agent_socket or os.environ.get("SSH_AUTH_SOCK")
     if socket:
-        return dataclasses.replace(way, private_key=None, agent_socket=socket)
+        return dataclasses.replace(login, private_key=None, agent_socket=socket)
     file = identity or pathlib.Path(DEFAULT_IDENTITY).expanduser()
     if identity is None and not file.exists():
-        raise NoKey(f"there is no agent, and no key in {DEFAULT_IDENTITY}; name a private key with --identity")
-    return dataclasses.replace(way, private_key=file.read_text(), agent_socket=None)
+        raise NoKey(f"there is neither an SSH agent nor {DEFAULT_IDENTITY}; specify a private key with --identity")
+    return dataclasses.replace(login, private_key=file.read_text(), agent_socket=None)
 
 
 def needs_of(node: NodeSettings, pool: NodePool, kubespray: KubespraySettings | None) -> HostNeeds:
-    """What a machine is needed for."""
+    """Return the requirements of a machine."""
     gpus = pool.accelerator
     needs = HostNeeds(
         address=node.internal_address,
@@ -116,11 +116,10 @@ def needs_of(node: NodeSettings, pool: NodePool, kubespray: KubespraySettings | 
 def _groups(
     cluster: BareMetalCluster, hosts: Mapping[str, SshHost]
 ) -> Iterator[tuple[Mapping[str, str], list[SshHost]]]:
-    """Machines that are asked alike: those with the container toolkit, with the script that says where it has drifted,
-    and the others."""
+    """Yield groups of machines with their verification scripts: those with the container toolkit, and the others."""
     toolkit = toolkit_args(cluster, STAND_IN_KEY)
-    has_it = {host.name for host in toolkit.hosts} if toolkit else set()
-    yield {}, [host for name, host in hosts.items() if name not in has_it]
+    with_toolkit = {host.name for host in toolkit.hosts} if toolkit else set()
+    yield {}, [host for name, host in hosts.items() if name not in with_toolkit]
     if toolkit:
         script = toolkit_script(toolkit)
-        yield {"nvidia-container-toolkit": script}, [host for name, host in hosts.items() if name in has_it]
+        yield {"nvidia-container-toolkit": script}, [host for name, host in hosts.items() if name in with_toolkit]

@@ -1,4 +1,4 @@
-"""Asks hosts by SSH what they are like, all at once, with the SSH client of this machine."""
+"""Parallel survey of hosts with the SSH client of this machine."""
 
 from __future__ import annotations
 
@@ -26,74 +26,74 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 AT_ONCE = 64
-"""Hosts that are asked at the same time, so a hundred take two goes. Fewer where open files or processes are scarce:
-macOS lets a process have 256 files (launchctl(1), `limit maxfiles`)."""
+"""Hosts that are surveyed in parallel; fewer if open files or processes are scarce: on macOS a process may open 256
+files (launchctl(1), `limit maxfiles`)."""
 
 AT_ONCE_BY_JUMP = 10
-"""The same through a jump host: its server drops some of those above ten that have not logged in yet (`MaxStartups` in
+"""The same through a jump host: above ten connections without login, its server drops some (`MaxStartups` in
 sshd_config(5), 10:30:100 by default)."""
 
 FILES_PER_CLIENT = 4
-"""Open files that lead to a client: its standard input, output and error, and from Python 3.12 on Linux the process."""
+"""Open files of a client: its standard input, output and error, and from Python 3.12 on Linux the process."""
 
 FILES_BESIDE = 24
-"""Open files that are needed beside them: for the event loop, the configuration, and a client that is being started."""
+"""Other open files: those of the event loop, of the configuration, and of a client that is being started."""
 
 REASONS: Mapping[str, str] = {
     "Host key verification failed": (
-        "shows another host key than the one that is pinned; compare them on its console, and correct host_keys if it"
-        " was installed anew"
+        "the host key differs from the pinned one; compare them on the machine's console, and correct host_keys if it"
+        " was reinstalled"
     ),
-    "Permission denied": "lets the user in by no key that was offered; add the key to its authorized_keys",
-    "Connection refused": "refuses connections on that port; start its SSH server",
-    "No route to host": "cannot be reached; is it on, and in this network?",
-    "Network is unreachable": "cannot be reached; is it on, and in this network?",
-    "Could not resolve hostname": "has a name that no nameserver knows",
-    "Connection timed out": "does not answer; is it on, and does a firewall let this machine in?",
-    "not responding": "no longer answers: the connection broke off",
-    "Broken pipe": "has ended the connection",
-    "Connection reset": "has ended the connection",
-    "Connection closed by": "has ended the connection",
-    "closed by remote host": "has ended the connection",
+    "Permission denied": "none of the offered keys is accepted; add the key to the user's authorized_keys",
+    "Connection refused": "connection refused on that port; start the SSH server",
+    "No route to host": "unreachable; check that it runs and is in this network",
+    "Network is unreachable": "unreachable; check that it runs and is in this network",
+    "Could not resolve hostname": "the host name cannot be resolved",
+    "Connection timed out": "no response; check that it runs and that its firewall admits this machine",
+    "not responding": "no response any more; the connection was lost",
+    "Broken pipe": "the host closed the connection",
+    "Connection reset": "the host closed the connection",
+    "Connection closed by": "the host closed the connection",
+    "closed by remote host": "the host closed the connection",
 }
-"""What the client says, and what that means."""
+"""Messages of the SSH client, and their explanations."""
 
 
 class Unreachable(Exception):
-    """A host cannot be asked: one line that says why."""
+    """A host cannot be surveyed. `str()` is one line."""
 
 
-class NoRoom(Exception):
-    """This machine starts no further client: one line that says why."""
+class ClientLimit(Exception):
+    """This machine cannot start another client. `str()` is one line."""
 
 
 @dataclass(frozen=True)
 class HostReport:
-    """What came of asking one host."""
+    """Report about one host."""
 
     host: SshHost
     """The host."""
     facts: HostFacts | None
-    """What it is like; None where it could not be asked."""
+    """Facts about the host; None if it could not be surveyed."""
     failures: tuple[str, ...]
-    """Why it is not what is needed, one line each."""
+    """Requirements that it does not meet, one line each."""
     seconds: float
-    """How long it took to ask."""
+    """Duration of its survey."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What every host is asked for."""
+    """Parameters of a survey."""
 
     login: SshLogin
-    """Who logs in. A private key has to be text here, not an output."""
+    """Login. A private key must be text here, not an output."""
     needs: Mapping[str, HostNeeds]
-    """What each host is needed for, by its name; one that is not named is needed for nothing in particular."""
+    """Requirements of each host, by its name; a host that is not listed has none."""
     verifications: Mapping[str, str]
-    """Scripts that say by lines on standard error where a host deviates, by what they are of; run as root with the
-    argument `verify`."""
+    """Scripts that print deviations of a host to standard error, by what they verify; run as root with the argument
+    `verify`."""
     seconds: float
-    """What one host may take, for all of it."""
+    """Time limit of one host."""
 
 
 def survey(
@@ -104,96 +104,96 @@ def survey(
     verifications: Mapping[str, str] | None = None,
     seconds: float = 60,
 ) -> list[HostReport]:
-    """Asks all hosts at once, and never fails for one of them: a host that is down has a report too. Where this machine
-    has few open files or processes left it asks fewer at once, and where it has none, each report says so.
+    """Survey all hosts in parallel, and return a report about each, including unreachable ones. If this machine has few
+    open files or processes left, fewer hosts are surveyed in parallel; if it has none, each report says so.
 
     `needs` is by host name; `verifications` by what is verified, such as `NvidiaContainerToolkit.verification`.
 
-    Raises ValueError where hosts or login cannot be right, FileNotFoundError without an SSH client, and OSError where
-    its configuration cannot be written, as on a full disk.
+    Raises ValueError for invalid hosts or login, FileNotFoundError without an SSH client, and OSError if the
+    configuration cannot be written, as on a full disk.
     """
     refuse("ssh", ssh_problems(hosts, login))
     if login.private_key is not None and not isinstance(login.private_key, str):
-        raise ValueError("login.private_key: is not known here; give its text")
+        raise ValueError("login.private_key: is an output; pass its text")
     if shutil.which("ssh") is None:
         raise FileNotFoundError("ssh: no SSH client on PATH; install openssh-client")
-    asked = Survey(login, needs or {}, verifications or {}, seconds)
+    parameters = Survey(login, needs or {}, verifications or {}, seconds)
     try:
-        most = min(AT_ONCE_BY_JUMP if login.jump else AT_ONCE, clients_with_files())
-        return asyncio.run(_survey(hosts, asked, most))
-    except (NoRoom, OSError) as reason:
+        parallel = min(AT_ONCE_BY_JUMP if login.jump else AT_ONCE, clients_with_files())
+        return asyncio.run(_survey(hosts, parameters, parallel))
+    except (ClientLimit, OSError) as reason:
         if isinstance(reason, OSError) and reason.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        return [HostReport(host, None, (f"ssh: {no_room(reason)}",), 0) for host in hosts]
+        return [HostReport(host, None, (f"ssh: {limit_message(reason)}",), 0) for host in hosts]
 
 
 def clients_with_files() -> int:
-    """Clients that this process may have open files for at the same time; at least one.
+    """Return the number of clients that can have open files at the same time; at least one.
 
-    Raises NoRoom where there are none, and OSError where not even that can be found out.
+    Raises ClientLimit if there is none, and OSError if even that cannot be determined.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return AT_ONCE
-    # The limit is one of their numbers, and some may have been opened above it before it was set.
+    # The limit applies to descriptor numbers; some may have been opened above it before it was set.
     left = limit - sum(int(file.name) < limit for file in pathlib.Path("/dev/fd").iterdir()) - FILES_BESIDE
     if left < FILES_PER_CLIENT:
-        raise NoRoom("Too many open files")
+        raise ClientLimit("Too many open files")
     return left // FILES_PER_CLIENT
 
 
-def no_room(reason: Exception) -> str:
-    """Why this machine asks nobody, in one line."""
-    said = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
-    return f"cannot be asked from this machine: {said}; allow more open files (ulimit -n) or processes (ulimit -u)"
+def limit_message(reason: Exception) -> str:
+    """Return one line about this machine's limit."""
+    message = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
+    return f"not surveyed: {message} on this machine; allow more open files (ulimit -n) or processes (ulimit -u)"
 
 
-async def _survey(hosts: Sequence[SshHost], asked: Survey, most: int) -> list[HostReport]:
+async def _survey(hosts: Sequence[SshHost], parameters: Survey, parallel: int) -> list[HostReport]:
     with tempfile.TemporaryDirectory(prefix="gpufleet-ssh-") as folder:
-        config = _client_files(pathlib.Path(folder), hosts, asked.login)
-        reports = await _Asking(config, hosts, asked, min(most, len(hosts))).finished()
+        config = _client_files(pathlib.Path(folder), hosts, parameters.login)
+        reports = await _Workers(config, hosts, parameters, min(parallel, len(hosts))).finished()
     return [reports[host.name] for host in hosts]
 
 
-class _Asking:
-    """Hosts that wait to be asked, and so many askers who each ask one after another."""
+class _Workers:
+    """Queue of hosts, and workers that survey one host after another."""
 
-    def __init__(self, config: pathlib.Path, hosts: Sequence[SshHost], asked: Survey, askers: int) -> None:
-        self._config, self._asked = config, asked
+    def __init__(self, config: pathlib.Path, hosts: Sequence[SshHost], parameters: Survey, workers: int) -> None:
+        self._config, self._parameters = config, parameters
         self._waiting = collections.deque(hosts)
-        self._askers = askers
+        self._workers = workers
         self._tries = 10
         self._reports: dict[str, HostReport] = {}
 
     async def finished(self) -> Mapping[str, HostReport]:
-        """Every host's report, by its name."""
-        await asyncio.gather(*(self._one_after_another() for _ in range(self._askers)))
+        """Return the reports of all hosts, by name."""
+        await asyncio.gather(*(self._work() for _ in range(self._workers)))
         return self._reports
 
-    async def _one_after_another(self) -> None:
-        """Asks until nobody waits. An asker who finds no room for a client leaves the host to the others and is gone,
-        so fewer are asked at once from then on; the last one does not give up so easily."""
+    async def _work(self) -> None:
+        """Survey hosts until the queue is empty. A worker that cannot start a client returns its host to the queue and
+        ends, so that fewer run in parallel; the last worker tries again ten times."""
         while self._waiting:
             host = self._waiting.popleft()
-            alone = self._askers == 1
+            is_last = self._workers == 1
             try:
-                self._reports[host.name] = await _ask(self._config, host, self._asked)
-            except NoRoom as reason:
-                if alone and self._tries == 0:
-                    self._reports[host.name] = HostReport(host, None, (f"ssh: {no_room(reason)}",), 0)
+                self._reports[host.name] = await _report(self._config, host, self._parameters)
+            except ClientLimit as reason:
+                if is_last and self._tries == 0:
+                    self._reports[host.name] = HostReport(host, None, (f"ssh: {limit_message(reason)}",), 0)
                     continue
                 self._waiting.appendleft(host)
-                if self._askers > 1:
+                if self._workers > 1:
                     break
-                if alone:
+                if is_last:
                     self._tries -= 1
-                # What has just ended takes a moment to make room.
+                # Resources of ended processes take a moment to be released.
                 await asyncio.sleep(0.1)
-        self._askers -= 1
+        self._workers -= 1
 
 
 def _client_files(folder: pathlib.Path, hosts: Sequence[SshHost], login: SshLogin) -> pathlib.Path:
-    """Configuration, pinned keys and private key in a folder that only this user can read."""
+    """Write configuration, pinned keys and private key into a folder that only this user can read."""
     known, config, identity = folder / "known_hosts", folder / "ssh_config", folder / "identity"
     known.write_text(known_hosts(hosts, login))
     if isinstance(login.private_key, str):
@@ -204,20 +204,20 @@ def _client_files(folder: pathlib.Path, hosts: Sequence[SshHost], login: SshLogi
     return config
 
 
-async def _ask(config: pathlib.Path, host: SshHost, asked: Survey) -> HostReport:
+async def _report(config: pathlib.Path, host: SshHost, parameters: Survey) -> HostReport:
     began = time.monotonic()
     facts: HostFacts | None = None
     failures: list[str] = []
     try:
-        async with asyncio.timeout(asked.seconds):
+        async with asyncio.timeout(parameters.seconds):
             facts, skew = await _facts(config, host)
-            failures += preflight_failures(facts, asked.needs.get(host.name, HostNeeds()), skew_seconds=skew)
-            shell = "sh -s" if user_of(host, asked.login) == "root" else "sudo -n sh -s"
-            for script in asked.verifications.values() if facts.root else ():
+            failures += preflight_failures(facts, parameters.needs.get(host.name, HostNeeds()), skew_seconds=skew)
+            shell = "sh -s" if user_of(host, parameters.login) == "root" else "sudo -n sh -s"
+            for script in parameters.verifications.values() if facts.root else ():
                 _, errors, _ = await _run(config, host, f"{shell} verify", script)
                 failures += errors.splitlines()
     except TimeoutError:
-        failures.append(f"ssh: has not answered all of it within {asked.seconds:g} s; is it overloaded?")
+        failures.append(f"ssh: not finished within {parameters.seconds:g} s; check its load")
     except Unreachable as reason:
         failures.append(f"ssh: {reason}")
     except ValueError as error:
@@ -226,20 +226,20 @@ async def _ask(config: pathlib.Path, host: SshHost, asked: Survey) -> HostReport
 
 
 async def _facts(config: pathlib.Path, host: SshHost) -> tuple[HostFacts, float]:
-    """The host's facts, and how many seconds its clock is ahead of this machine's."""
+    """Return the host's facts, and the seconds by which its clock is ahead of this machine's."""
     before = time.time()
     printed, _, answered = await _run(config, host, "sh -s", preflight_script())
     facts = parse_facts(printed)
-    # The script reads the clock between these two; whatever lies between them is no skew.
+    # The script reads the clock between these two times; a value between them is not a skew.
     if before <= facts.clock <= answered:
         return facts, 0
     return facts, facts.clock - (answered if facts.clock > answered else before)
 
 
 async def _run(config: pathlib.Path, host: SshHost, command: str, script: str) -> tuple[str, str, float]:
-    """What a script printed on a host, what it complained of, and when it was done, in seconds since 1970.
+    """Run a script on a host. Return its standard output, its standard error and its end in seconds since 1970.
 
-    Raises Unreachable, and NoRoom.
+    Raises Unreachable and ClientLimit.
     """
     try:
         client = await asyncio.create_subprocess_exec(
@@ -249,12 +249,12 @@ async def _run(config: pathlib.Path, host: SshHost, command: str, script: str) -
             stderr=asyncio.subprocess.PIPE,
         )
     except (OSError, RuntimeError) as error:
-        # Python 3.11 waits for each process in a thread of its own, and says by RuntimeError that it gets none.
-        raise NoRoom(getattr(error, "strerror", None) or str(error)) from None
+        # Python 3.11 waits for each process in a thread, and raises RuntimeError if it cannot start one.
+        raise ClientLimit(getattr(error, "strerror", None) or str(error)) from None
     try:
         out, err = await client.communicate(script.encode())
     finally:
-        # Left over where time ran out or somebody pressed Ctrl-C.
+        # The client still runs after a timeout or Ctrl-C.
         if client.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 client.kill()
@@ -266,30 +266,30 @@ async def _run(config: pathlib.Path, host: SshHost, command: str, script: str) -
 
 
 def _reason(errors: str) -> str:
-    """What the client's complaints mean, in one line."""
+    """Return one line that explains the client's errors."""
     for phrase, meaning in REASONS.items():
         if phrase in errors:
             return meaning
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return lines[-1] if lines else "the client gave no reason"
+    return lines[-1] if lines else "the SSH client failed without a message"
 
 
 def table(reports: Sequence[HostReport]) -> Table:
-    """The reports for people: one row per host, one line per failure."""
-    columns = ("host", "os", "kernel", "memory", "GPUs", "driver", "render", "to be done")
-    made = terminal.table(*columns, left=columns)
+    """Return a table with a row for each host and a line for each failure."""
+    columns = ("host", "os", "kernel", "memory", "GPUs", "driver", "render", "to fix")
+    result = terminal.table(*columns, left=columns)
     for report in reports:
         cells = (report.host.name, *_cells(report.facts), "\n".join(report.failures) or "nothing")
-        # As text: in a string, rich takes what is in brackets for a style.
-        made.add_row(*(Text(cell) for cell in cells))
-    return made
+        # Text objects: rich interprets brackets in strings as styles.
+        result.add_row(*(Text(cell) for cell in cells))
+    return result
 
 
 def _cells(facts: HostFacts | None) -> tuple[str, ...]:
     if facts is None:
         return ("",) * 6
     gpus = [f"{count} {vendor}" for count, vendor in ((facts.gpus_amd, "AMD"), (facts.gpus_nvidia, "NVIDIA")) if count]
-    drivers = [name for name, there in (("amdgpu", facts.module_amdgpu), ("nvidia", facts.module_nvidia)) if there]
+    drivers = [name for name, loaded in (("amdgpu", facts.module_amdgpu), ("nvidia", facts.module_nvidia)) if loaded]
     return (
         f"{facts.os} {facts.os_version}",
         facts.kernel,

@@ -1,4 +1,4 @@
-"""The catalogue of labels: what `runs-on` can say, for the people who write workflows."""
+"""Catalogue of labels: values of `runs-on`, for authors of workflows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpufleet_stacks.settings.models.karpenter import Sharing
 
 REQUIRE_CONTAINER = "ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER"
-"""Variable that makes a runner refuse jobs without `container` (src/Runner.Worker/JobExtension.cs of actions/runner).
+"""Variable that makes a runner reject jobs without `container` (src/Runner.Worker/JobExtension.cs of actions/runner).
 ARC's chart sets it in the modes `kubernetes` and `kubernetes-novolume` unless the values do (_helpers.tpl, 330)."""
 
 
@@ -32,69 +32,69 @@ class LabelEntry(Documented):
     """One label on one cluster."""
 
     label: str
-    """What `runs-on` says."""
+    """Value of `runs-on`."""
     additional_labels: list[str]
     """Additional labels by which jobs may request its runners; other runners may have them too."""
     stack: str
     """Stack that serves it."""
     cluster: str
-    """Cluster that its jobs run on."""
+    """Cluster that runs its jobs."""
     config_url: str
-    """GitHub organisation or repository whose jobs it takes."""
+    """GitHub organisation or repository whose jobs it runs."""
     runner_group: str | None
     """GitHub runner group; null is GitHub's default group."""
     gpus: int
     """GPUs, or partitions of them, of one runner."""
     accelerator: str | None
-    """What those are: `AMD MI300X`, `AMD MI300X (CPX)`; null without GPUs."""
+    """Model of the GPUs: `AMD MI300X`, `AMD MI300X (CPX)`; null without GPUs."""
     sharing: str | None
-    """How jobs share a GPU: `time slicing`, `MPS`, `MIG 1g.10gb`; null where a job has its GPUs alone."""
+    """Sharing of a GPU between jobs: `time slicing`, `MPS`, `MIG 1g.10gb`; null if jobs do not share GPUs."""
     architecture: Literal["amd64", "arm64"] | None
-    """CPU architecture of the nodes; null where the stack file does not say."""
+    """CPU architecture of the nodes; null if the stack file does not specify it."""
     capacity: list[Literal["spot", "on-demand", "reserved"]]
-    """Capacity types of nodes that Karpenter provisions; empty where the nodes are machines that exist. AWS reclaims
-    spot instances, and their jobs are lost."""
+    """Capacity types of nodes that Karpenter provisions; empty on bare metal. AWS interrupts spot instances, and their
+    jobs are lost."""
     cpu: str
-    """Cores set aside for one runner, a Kubernetes quantity."""
+    """Cores reserved for one runner, a Kubernetes quantity."""
     memory: str
-    """Memory set aside for one runner, a Kubernetes quantity."""
+    """Memory reserved for one runner, a Kubernetes quantity."""
     docker: Literal["sidecar", "kubernetes", "kubernetes-novolume"] | None
-    """How jobs run containers: in a Docker daemon (`sidecar`), or as pods; null: not at all."""
+    """Containers of jobs: in a Docker daemon (`sidecar`), or as pods; null if jobs cannot run containers."""
     requires_container: bool
-    """Whether the runner refuses jobs without `container`."""
+    """Whether the runner rejects jobs without `container`."""
     runner_version: str | None
-    """Version of GitHub's runner; null where nothing declares what the image holds."""
+    """Version of GitHub's runner; null if unknown."""
     no_jobs_from: datetime.date | None
-    """First day on which GitHub gives that version no jobs; null where that is not known, or GitHub does not refuse
-    old runners (Enterprise Server)."""
+    """First day on which GitHub assigns no jobs to that version; null if unknown, or if GitHub accepts old runners
+    (Enterprise Server)."""
     at_most: int
-    """Jobs that run at once; more wait."""
+    """Maximum number of jobs at the same time; more wait."""
     guaranteed: int | None
-    """Jobs that always find room, whatever the other labels run; null if it was not calculated."""
+    """Jobs that always find room, whatever other labels run; null if not computed."""
     limited_by: list[str]
-    """Labels whose jobs can leave no room for a single job; empty if it was not calculated."""
+    """Labels whose jobs can leave no room for a single job; empty if not computed."""
     owner: str | None
-    """Who answers for it."""
+    """Owner of the label."""
     contact: str | None
-    """Where to ask about it."""
+    """Contact for questions."""
     status: Literal["served", "deprecated"]
-    """Whether to use it in new workflows."""
+    """`deprecated`: do not use it in new workflows."""
     until: datetime.date | None
-    """Last day of a deprecated label."""
+    """Expiry date of a deprecated label."""
     use: str | None
-    """What to use instead."""
+    """Label to use instead of a deprecated one."""
 
 
 class Catalogue(Documented):
-    """Every label of every stack."""
+    """Labels of all stacks."""
 
     labels: list[LabelEntry]
-    """Sorted by label, then stack."""
+    """Labels, sorted by label, then by stack."""
 
 
 def catalogue(stacks: Iterable[Stack], *, capacity: bool = True) -> Catalogue:
-    """Return the labels of the stacks. A label that several clusters serve has an entry for each. Without `capacity`,
-    which takes most of the time, `guaranteed` and `limited_by` are not calculated."""
+    """Return the labels of the stacks. A label that several clusters serve has an entry for each. Only with `capacity`,
+    which takes most of the time, `guaranteed` and `limited_by` are computed."""
     entries = [entry for stack in stacks for entry in _entries(stack, capacity)]
     return Catalogue.model_construct(labels=sorted(entries, key=lambda entry: (entry.label, entry.stack)))
 
@@ -178,7 +178,7 @@ def markdown(entries: Catalogue) -> str:
 
 
 def text(entries: Catalogue, columns: int) -> str:
-    """Return the catalogue as a table for a terminal, without columns in which no label has anything."""
+    """Return the catalogue as a table for a terminal, without columns that are empty for all labels."""
     rows = [_row(entry) for entry in entries.labels]
     used = [number for number in range(len(_COLUMNS)) if any(row[number] for row in rows)]
     shown = [[row[number] for number in used] for row in (_COLUMNS, *rows)]
@@ -186,7 +186,7 @@ def text(entries: Catalogue, columns: int) -> str:
 
 
 def _row(entry: LabelEntry, *, code: str = "", bold: str = "") -> Sequence[str]:
-    """Return the cells of a label. `code` and `bold` are the marks around such text."""
+    """Return the cells of a label. `code` and `bold` are the markup of code and bold text."""
     runs_on = f"{code}{entry.label}{code}"
     if entry.runner_group:
         runs_on = f"{code}{{group: {entry.runner_group}, labels: {entry.label}}}{code}"
@@ -216,12 +216,12 @@ def gpu_words(entry: LabelEntry) -> str:
 
 
 def node_words(entry: LabelEntry) -> str:
-    """Return the capacity types of the nodes, or that they are machines."""
+    """Return the capacity types of the nodes, or `machines`."""
     return ", ".join(entry.capacity) or "machines"
 
 
 def container_words(entry: LabelEntry) -> str:
-    """Return how jobs run containers."""
+    """Return a description of the containers of jobs."""
     if entry.docker in (None, "sidecar"):
         return "Docker" if entry.docker else "none"
     return "as pods, required" if entry.requires_container else "as pods"
@@ -234,7 +234,7 @@ def _room_words(entry: LabelEntry) -> str:
 
 
 def ask_words(entry: LabelEntry) -> str:
-    """Return who answers for the label, and where to ask."""
+    """Return owner and contact of the label."""
     return ", ".join(filter(None, (entry.owner, entry.contact)))
 
 
@@ -244,7 +244,8 @@ def runner_words(version: str | None, no_jobs_from: datetime.date | None) -> str
 
 
 def status_words(entry: LabelEntry, code: str = "", bold: str = "") -> str:
-    """Return `served`, or until when and what to use instead. `code` and `bold` are the marks around such text."""
+    """Return `served`, or the expiry date and the replacement of a deprecated label. `code` and `bold` are the markup
+    of code and bold text."""
     if entry.status == "served":
         return "served"
     instead = f"; use {code}{entry.use}{code}" if entry.use else ""
@@ -252,8 +253,8 @@ def status_words(entry: LabelEntry, code: str = "", bold: str = "") -> str:
 
 
 def actionlint(entries: Catalogue) -> str:
-    """Configuration for actionlint (`.github/actionlint.yaml` of a consumer's repository), which then tells a label
-    that nobody serves from one of ours. Deprecated labels are in it: they are still served."""
+    """Return a configuration for actionlint (`.github/actionlint.yaml` of a consumer's repository) with all labels, so
+    that it reports only unknown labels. Deprecated labels are included: they are still served."""
     labels = sorted({label for entry in entries.labels for label in (entry.label, *entry.additional_labels)})
     text: str = yaml.safe_dump({"self-hosted-runner": {"labels": labels}}, sort_keys=False)
     return f"# Generated by gpufleet labels --format actionlint\n{text}"

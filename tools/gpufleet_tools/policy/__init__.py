@@ -1,1 +1,1 @@
-"""Rules that every program has to keep, whoever wrote it."""
+"""Policy: rules for the resources of every program."""

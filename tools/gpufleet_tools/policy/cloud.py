@@ -1,5 +1,5 @@
-"""Rules about AWS and about hosts, on what a program registers. Plain data in, text out; only the standard library,
-since the policy pack runs them in an environment of its own."""
+"""Rules about AWS resources and hosts. They take plain data and yield text. Only the standard library is imported,
+since the policy pack runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ INGRESS_RULE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 CLUSTER_COMPONENT = "eks:index:Cluster"
 
 NEARLY_EVERYBODY = 8
-"""Bits of a network's prefix below which it is nearly the whole internet."""
+"""Prefix length below which a network is nearly the whole internet."""
 
 ADMIN_POLICIES = frozenset({"AdministratorAccess", "PowerUserAccess", "IAMFullAccess"})
-"""Policies of AWS's own that give an account away (docs.aws.amazon.com, AWS managed policies for job functions)."""
+"""AWS managed policies with all rights of an account (docs.aws.amazon.com, AWS managed policies for job functions)."""
 
 
 def reachable_metadata(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Instances whose pods reach the node's own credentials. Left out, Karpenter writes a limit of 1 and required
-    tokens (defaults of the CRD at 1.14.1); AWS leaves both to the account."""
+    """Yield instances whose pods can reach the node's credentials. Karpenter's defaults are a hop limit of 1 and
+    required tokens (CRD at 1.14.1); AWS's defaults depend on the account."""
     if type_token == NODE_CLASS:
         options, tokens, limit = _map(_map(properties, "spec"), "metadataOptions"), "required", 1
     elif type_token in (LAUNCH_TEMPLATE, INSTANCE):
@@ -38,18 +38,15 @@ def reachable_metadata(type_token: str, name: str, properties: Properties) -> It
     if options.get("httpEndpoint") in ("disabled", UNKNOWN):
         return
     if options.get("httpTokens", tokens) not in ("required", UNKNOWN):
-        yield "metadata answers without a token; write httpTokens: required"
+        yield "instance metadata does not require a token; set httpTokens: required"
     hops = options.get("httpPutResponseHopLimit", limit)
     if hops is not UNKNOWN and (not isinstance(hops, int | float) or hops > 1):
-        yield f"pods reach the node's credentials: its metadata goes {_said(hops)} network hops far; write 1"
-
-
-def _said(hops: Any) -> str:
-    return f"{hops:g}" if isinstance(hops, int | float) else "who knows how many"
+        limit_text = f"{hops:g}" if isinstance(hops, int | float) else "unknown"
+        yield f"instance metadata is reachable from pods (hop limit {limit_text}; use 1)"
 
 
 def open_endpoints(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """API servers that nearly everybody reaches. AWS's default is a public endpoint, open to all."""
+    """Yield API servers that are open to the internet, as they are by default in AWS."""
     if type_token == CLUSTER:
         access = _map(properties, "vpcConfig")
     elif type_token == CLUSTER_COMPONENT:
@@ -60,7 +57,7 @@ def open_endpoints(type_token: str, name: str, properties: Properties) -> Iterat
         return
     for network in _several(access.get("publicAccessCidrs") or "0.0.0.0/0"):
         if _is_nearly_everybody(network):
-            yield f"{network} reaches the API server: its own authentication is all that is left; name networks"
+            yield f"{network} can reach the API server, which is then protected by authentication only; name networks"
 
 
 def _is_nearly_everybody(network: Any) -> bool:
@@ -69,11 +66,11 @@ def _is_nearly_everybody(network: Any) -> bool:
 
 
 ADMINISTRATION = {22: "SSH", 2379: "etcd", 3389: "RDP", 10250: "the kubelet"}
-"""Ports that administer a machine. Port 443 is not among them: a load balancer may serve it to all."""
+"""Ports that administer a machine. Port 443 is not among them: a load balancer may be open to all."""
 
 
 def open_ports(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Security groups that admit nearly everybody to ports that administer a machine, or to all."""
+    """Yield security groups that open all ports or administration ports to the internet."""
     if type_token == GROUP:
         rules = _several(properties.get("ingress"))
     elif type_token == INGRESS_RULE or (type_token == GROUP_RULE and properties.get("type") == "ingress"):
@@ -83,7 +80,7 @@ def open_ports(type_token: str, name: str, properties: Properties) -> Iterator[s
     for rule in rules:
         if isinstance(rule, Mapping) and (ports := _administration(rule)):
             for network in filter(_is_nearly_everybody, _networks(rule)):
-                yield f"{network} reaches {ports}; name the networks that need them"
+                yield f"{network} can reach {ports}; name the networks that require them"
 
 
 def _networks(rule: Properties) -> Iterator[Any]:
@@ -92,7 +89,7 @@ def _networks(rule: Properties) -> Iterator[Any]:
 
 
 def _administration(rule: Properties) -> str:
-    """What a rule admits to: in words, empty where it is nothing that administers a machine."""
+    """Return the administration ports that a rule opens, as text; empty if there are none."""
     protocol = rule.get("protocol", rule.get("ipProtocol"))
     first, last = rule.get("fromPort"), rule.get("toPort")
     if str(protocol) in ("-1", "all"):
@@ -106,40 +103,40 @@ def _administration(rule: Properties) -> str:
 
 
 def unencrypted(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """What lies on a disk as it is. Buckets and log groups are left out: AWS encrypts them whatever one writes."""
+    """Yield unencrypted storage. Buckets and log groups are not checked: AWS always encrypts them."""
     where = _map(properties, "spec") if type_token == NODE_CLASS else properties
     if type_token in (LAUNCH_TEMPLATE, NODE_CLASS):
         for volume in _several(where.get("blockDeviceMappings")):
             if isinstance(volume, Mapping) and "ebs" in volume and not _yes(_map(volume, "ebs").get("encrypted")):
-                yield f"volume {volume.get('deviceName')} is not encrypted; write encrypted: true"
+                yield f"volume {volume.get('deviceName')} is not encrypted; set encrypted: true"
     elif type_token in ("aws:ebs/volume:Volume", "aws:efs/fileSystem:FileSystem"):
         if not _yes(properties.get("encrypted")):
-            yield "it is not encrypted; write encrypted: true"
+            yield "it is not encrypted; set encrypted: true"
     elif type_token == "aws:sqs/queue:Queue":
         if not _yes(properties.get("sqsManagedSseEnabled")) and not properties.get("kmsMasterKeyId"):
-            yield "its messages are not encrypted; write sqsManagedSseEnabled: true, or name a key"
+            yield "its messages are not encrypted; set sqsManagedSseEnabled: true, or specify a key"
     elif type_token == CLUSTER and not properties.get("encryptionConfig"):
-        yield "Kubernetes secrets are encrypted with no key of yours; name one in encryptionConfig"
+        yield "Kubernetes secrets are not encrypted with your own key; specify one in encryptionConfig"
     elif type_token == CLUSTER_COMPONENT and not properties.get("encryptionConfigKeyArn"):
-        yield "Kubernetes secrets are encrypted with no key of yours; name one in encryptionConfigKeyArn"
+        yield "Kubernetes secrets are not encrypted with your own key; specify one in encryptionConfigKeyArn"
 
 
 def _yes(value: Any) -> bool:
-    """AWS's provider takes some truths as text."""
+    """Return whether a value is true. AWS's provider also accepts text."""
     return value in (True, "true") or value is UNKNOWN
 
 
 def admin_policies(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Rights over a whole account or cluster."""
+    """Yield bindings and policies with all rights of an account or cluster."""
     kind = type_token.rpartition(":")[2]
     if kind in ("ClusterRoleBinding", "RoleBinding"):
         if _map(properties, "roleRef").get("name") == "cluster-admin":
-            yield "it gives the whole cluster away; bind a role with what is needed"
+            yield "it grants all rights in the cluster; bind a role with the required rights"
     elif type_token.startswith("aws:iam/"):
         arns = [properties.get("policyArn"), *_several(properties.get("managedPolicyArns"))]
         for arn in arns:
             if isinstance(arn, str) and arn.rpartition("/")[2] in ADMIN_POLICIES:
-                yield f"{arn.rpartition('/')[2]} gives the account away; write a policy with what is needed"
+                yield f"{arn.rpartition('/')[2]} grants all rights in the account; use a narrower policy"
         policies = _several(properties.get("inlinePolicies"))
         inline = [each.get("policy") for each in policies if isinstance(each, Mapping)]
         for document in [properties.get("policy"), *inline]:
@@ -164,19 +161,19 @@ def _gives_all(document: Any) -> bool:
 
 
 def unheld_toolkits(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Commands that install NVIDIA's container toolkit and leave its version to the next upgrade: a hold keeps `apt
-    upgrade` from it, and only a preference also keeps a dependency of another package from it."""
+    """Yield commands that install NVIDIA's container toolkit without pinning its version. A hold prevents `apt
+    upgrade`; only a preference also prevents an upgrade as a dependency of another package."""
     if not type_token.startswith("command:"):
         return
     parts = [properties.get(key, "") for key in ("create", "update", "stdin")]
     text = "\n".join(part for part in parts if isinstance(part, str))
     kept = UNKNOWN in parts or ("apt-mark hold" in text and "Pin-Priority" in text)
     if "nvidia-container-toolkit" in text and "install" in text and not kept:
-        yield "it installs NVIDIA's container toolkit and does not keep its version: hold and pin all four packages"
+        yield "it installs NVIDIA's container toolkit without pinning its version; hold and pin all four packages"
 
 
 class _Unknown(dict[str, Any]):
-    """A part of a resource that is not known yet: whatever it is asked for is not known either."""
+    """An unknown part of a resource; all its values are unknown."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return UNKNOWN
@@ -188,5 +185,5 @@ def _map(value: Properties, key: str) -> Properties:
 
 
 def _several(value: Any) -> list[Any]:
-    """Where AWS takes one or a list of them."""
+    """Return a value, which may be one item or a list, as a list."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -1,5 +1,5 @@
-"""Rules about pods and charts, on what a program registers. Plain data in, text out; only the standard library, since
-the policy pack runs them in an environment of its own."""
+"""Rules about pods and charts. They take plain data and yield text. Only the standard library is imported, since the
+policy pack runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ DECLARED_PRIVILEGED = frozenset(
         ("k8s-device-plugin", "node-labeller"),
     }
 )
-"""Containers that are privileged by declaration, by chart or image and name: the Docker daemon of a runner with
-`docker: true`, and AMD's device plugin and labeller, which read the GPUs of the host."""
+"""Containers that may be privileged, by chart or image and name: the Docker daemon of a runner with `docker: true`, and
+AMD's device plugin and labeller, which read the GPUs of the host."""
 
 _DECLARED_PATHS = {"k8s-device-plugin": frozenset({"/dev", "/sys", "/var/lib/kubelet/device-plugins"})}
-"""Folders that are mounted by declaration, by name of an image: AMD's device plugin and labeller find GPUs there."""
+"""Folders that images may mount, by name: AMD's device plugin and labeller read GPUs there."""
 
 _MOVING = re.compile(
     r".*:((.+[-_.])?(latest|rolling)([-_.].+)?"
     r"|main|master|trunk|head|develop|devel|dev|nightly|edge|canary|next|snapshot|stable|lts|release|current)",
     re.IGNORECASE,
 )
-"""References whose tag says that it moves. A variant of `latest` and `rolling` does too (`latest-gpu`); of the other
-words it is one build, mostly (`main-2027.1`)."""
+"""References with a mutable tag. Variants of `latest` and `rolling` are mutable too (`latest-gpu`); variants of other
+words are usually fixed builds (`main-2027.1`)."""
 
 RIGHTS_OF_THE_NODE = frozenset({"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"})
-"""Capabilities that lead out of a container: capabilities(7) has what each allows."""
+"""Capabilities that allow an escape from a container; see capabilities(7)."""
 
 PATHS_OF_THE_NODE = (
     "/etc/kubernetes",
@@ -54,17 +54,17 @@ PATHS_OF_THE_NODE = (
     "/var/lib/kubelet/pki",
     "/var/lib/kubelet/pods",
 )
-"""Folders and sockets through which a pod takes its node over: container engines, credentials of the node and of every
-pod on it. Device plugins mount `/var/lib/kubelet/device-plugins`, which is none of them."""
+"""Folders and sockets that give a pod control over its node: container engines, credentials of the node and of all its
+pods. `/var/lib/kubelet/device-plugins`, which device plugins mount, is not among them."""
 
 
 def privileged_pods(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Containers with the rights of their host, and pods in its namespaces."""
+    """Yield privileged containers, and pods in namespaces of their node."""
     for container in _pods(type_token, properties):
         if {"hostPID", "hostIPC"} & {key for key, value in container.items() if value is True}:
-            yield "its pods see the processes of their node; leave hostPID and hostIPC out"
+            yield "its pods can access the processes of their node; remove hostPID and hostIPC"
         if container.get("hostNetwork") is True:
-            yield "its pods are in the network of their node, with its credentials; leave hostNetwork out"
+            yield "its pods use the network of their node, with access to its credentials; remove hostNetwork"
         context = container.get("securityContext")
         if not isinstance(context, Mapping) or not isinstance(container.get("name"), str):
             continue
@@ -74,8 +74,8 @@ def privileged_pods(type_token: str, name: str, properties: Properties) -> Itera
         all_rights = names & RIGHTS_OF_THE_NODE
         if (context.get("privileged") is True or all_rights) and not _declared(type_token, properties, container):
             yield (
-                f"container {container['name']} has the rights of its node, and so every job's on it;"
-                " runners get a Docker daemon with 'docker: true', and nothing else needs this"
+                f"container {container['name']} is privileged, so that it controls its node and all jobs there; for"
+                " Docker in runners use 'docker: true'"
             )
 
 
@@ -92,7 +92,7 @@ def _image_name(reference: Any) -> str:
 
 
 def host_paths(type_token: str, name: str, properties: Properties, allowed: Collection[str] = ()) -> Iterator[str]:
-    """Folders of the node in pods, but those that the stack file allows."""
+    """Yield hostPath volumes that the stack file does not allow."""
     pods = [*_pods(type_token, properties)]
     declared = _declared_paths(type_token, pods)
     for path in mounted_paths(pods):
@@ -101,7 +101,7 @@ def host_paths(type_token: str, name: str, properties: Properties, allowed: Coll
 
 
 def _declared_paths(type_token: str, parts: Iterable[Properties]) -> Collection[str]:
-    """Return the folders that a pod may mount by its images; those of any image, if none is known yet."""
+    """Return the folders that a pod's images may mount; those of all images, if its images are unknown."""
     images = {_image_name(each["image"]) for each in parts if isinstance(each.get("image"), str)}
     known = images or type_token == RELEASE
     return {path for image, paths in _DECLARED_PATHS.items() if image in images or not known for path in paths}
@@ -115,17 +115,17 @@ def mounted_paths(parts: Iterable[Any]) -> list[str]:
 
 
 def host_path_message(path: str, allowed: Collection[str]) -> str | None:
-    """Return what is wrong with a hostPath; None if it is at or below an allowed folder."""
-    if leads := takes_over(path):
-        return f"{path} of the node gives pods the whole node: it leads to {leads}; mount a folder with data alone"
+    """Return the violation of a hostPath; None if it is at or below an allowed folder."""
+    if critical := takes_over(path):
+        return f"{path} of the node gives pods control over the node through {critical}; mount a folder with data only"
     place = _place(path)
     if any(f"{place}/".startswith(f"{_place(folder)}/") for folder in allowed):
         return None
-    return f"{path} of the node is mounted by pods, and the stack file does not allow it; add it to hostPaths"
+    return f"{path} of the node is mounted by pods, but the stack file does not allow it; add it to hostPaths"
 
 
 def takes_over(path: str) -> str | None:
-    """Return the place of a node that a hostPath leads to: the path is above, at or below it. None for other paths."""
+    """Return the critical path of a node that a hostPath is above, at or below; None if there is none."""
     place = _place(path)
     return next(
         (each for each in PATHS_OF_THE_NODE if f"{each}/".startswith(f"{place}/") or place.startswith(f"{each}/")), None
@@ -133,26 +133,26 @@ def takes_over(path: str) -> str | None:
 
 
 def _place(path: str) -> str:
-    """Return a path in its one form, without a slash at its end: the root is an empty text."""
+    """Return a path in its canonical form without a trailing slash; the root is an empty text."""
     place = posixpath.normpath(f"/{path}").replace("//", "/")
     return re.sub(r"^/var/run(?=/|$)", "/run", place).rstrip("/")
 
 
 def mutable_images(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Images on a tag that moves, or on none."""
+    """Yield images with a mutable tag, or without one."""
     images = {each["image"] for each in _pods(type_token, properties) if _is_container(each)}
     for image in sorted(image for image in images if moves(image)):
-        yield f"{image} can change under a running fleet; name a version or a digest"
+        yield f"{image} can change at any time; use a version or a digest"
 
 
 def moves(image: str) -> bool:
-    """Whether an image's reference may be another image tomorrow: a tag that says so, or none, and no digest."""
+    """Return whether an image's reference is mutable: it has no digest, and a mutable tag or none."""
     tag = image.rpartition("/")[2]
     return "@sha256:" not in image and (":" not in tag or _MOVING.fullmatch(tag) is not None)
 
 
 def plain_secrets(type_token: str, name: str, properties: Properties) -> Iterator[str]:
-    """Secrets that Pulumi was not told are any: they stand in state and previews as they are."""
+    """Yield secrets that are not marked as secret in Pulumi: state and previews have them in plain text."""
     if type_token == "kubernetes:core/v1:Secret":
         for field in ("data", "stringData"):
             content = properties.get(field)
@@ -166,14 +166,14 @@ def plain_secrets(type_token: str, name: str, properties: Properties) -> Iterato
 def _in_plain_text(paths: Iterator[str]) -> Iterator[str]:
     for path in paths:
         yield (
-            f"{redacted(path)} is a secret in plain text: it would stand in the state and in every preview;"
-            " take a variable from a Kubernetes Secret (envFromSecret), and make other values secrets"
+            f"{redacted(path)} is a secret in plain text, which the state and every preview would contain; for a"
+            " variable use a Kubernetes Secret (envFromSecret), and mark other values as secret"
         )
 
 
 def _plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Paths of texts that are secrets by their key or by their look. `githubConfigSecret` is a name where it is a text,
-    and holds the credentials themselves where it is a map (values.yaml of gha-runner-scale-set 0.14.2)."""
+    """Yield the paths of texts that are secrets by their key or by their format. As a text, `githubConfigSecret` is a
+    name; as a map, it contains the credentials (values.yaml of gha-runner-scale-set 0.14.2)."""
     if isinstance(value, str) and value:
         if holds_secret(value) or (len(path) > 1 and path[-2] == "githubConfigSecret"):
             yield ".".join(path)
@@ -195,7 +195,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _pods(type_token: str, properties: Properties) -> Iterator[Properties]:
-    """Every mapping below a workload or a chart's values: containers and pods are among them."""
+    """Yield every mapping in a workload or in a chart's values, which include its pods and containers."""
     if type_token.startswith("kubernetes:"):
         yield from mappings(properties.get("values") if type_token == RELEASE else properties.get("spec"))
 

@@ -1,5 +1,5 @@
-"""The rules that every program has to keep, whoever wrote it: used by `gpufleet` on the recorded program, and by the
-policy pack in the engine. Only the standard library, as there."""
+"""Rules of the policy: `gpufleet` applies them to the recorded program, the policy pack to the engine's resources. Only
+the standard library is imported, as in the policy pack."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ class Rule:
     """One rule."""
 
     name: str
-    """Name of the finding, which an acknowledgement gives."""
+    """Name of the finding; acknowledgements refer to it."""
     severity: Literal["error", "warning"]
-    """`error`: the policy pack refuses the update."""
+    """`error`: the policy pack rejects the update."""
     description: str
-    """What it asks for, in one line."""
+    """Requirement in one line."""
     judge: Callable[[str, str, Properties], Iterator[str]]
-    """What one resource does against it, from its type token, its name and its inputs."""
+    """Function that yields a resource's violations, from its type token, its name and its inputs."""
 
 
 RULES = (
     Rule(
         name="privileged-pod",
         severity="error",
-        description="Only declared containers have the rights of their node.",
+        description="Only declared containers are privileged or share namespaces of their node.",
         judge=pod_policy.privileged_pods,
     ),
     Rule(
         name="host-path",
         severity="error",
-        description="Pods mount folders of their node that the stack file allows, and none that gives them the node.",
+        description="Pods mount only folders of their node that the stack file allows, and none that exposes the node.",
         judge=pod_policy.host_paths,
     ),
     Rule(
         name="mutable-image",
         severity="warning",
-        description="An image is the same one tomorrow.",
+        description="Images have a version or a digest.",
         judge=pod_policy.mutable_images,
     ),
     Rule(
         name="plain-secret",
         severity="error",
-        description="Pulumi knows every secret as one.",
+        description="Secrets are marked as secret in Pulumi.",
         judge=pod_policy.plain_secrets,
     ),
     Rule(
         name="reachable-metadata",
         severity="error",
-        description="Pods do not reach the credentials of their node.",
+        description="Pods cannot reach the credentials of their node.",
         judge=cloud_policy.reachable_metadata,
     ),
     Rule(
         name="open-endpoint",
         severity="warning",
-        description="The API server answers to named networks.",
+        description="The API server is reachable from named networks only.",
         judge=cloud_policy.open_endpoints,
     ),
     Rule(
         name="open-ports",
         severity="error",
-        description="Security groups admit the internet to no port that administers a machine.",
+        description="Security groups do not open administration ports to the internet.",
         judge=cloud_policy.open_ports,
     ),
     Rule(
@@ -81,17 +81,17 @@ RULES = (
     Rule(
         name="admin-policy",
         severity="error",
-        description="Nobody is given a whole account or cluster.",
+        description="No identity gets all rights of an account or cluster.",
         judge=cloud_policy.admin_policies,
     ),
     Rule(
         name="unheld-toolkit",
         severity="error",
-        description="A host's container toolkit keeps its version.",
+        description="The version of a host's container toolkit is pinned.",
         judge=cloud_policy.unheld_toolkits,
     ),
 )
-"""The rules of a stack that allows pods no folder of their node."""
+"""Rules of a stack that allows no hostPath."""
 
 
 def rules(host_paths: Collection[str] = ()) -> tuple[Rule, ...]:
@@ -101,13 +101,13 @@ def rules(host_paths: Collection[str] = ()) -> tuple[Rule, ...]:
 
 
 NAMES = frozenset(rule.name for rule in RULES)
-"""Names that an acknowledgement can give."""
+"""Names of the rules, for acknowledgements."""
 
 
-def is_borne(rule: str, resource: str, acknowledged: Sequence[Mapping[str, Any]], today: datetime.date) -> bool:
-    """Whether a stack's own acknowledgements, as its configuration has them, bear what a resource does.
+def is_acknowledged(rule: str, resource: str, acknowledged: Sequence[Mapping[str, Any]], today: datetime.date) -> bool:
+    """Return whether the acknowledgements in a stack's configuration cover a resource's violation.
 
-    Settings are not known to the engine, so an entry with a path bears resources that are named after its last part.
+    The engine does not know settings, so an entry with a path covers resources that are named after a part of it.
     """
     return any(
         entry.get("finding") == rule

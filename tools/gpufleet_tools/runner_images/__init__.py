@@ -1,1 +1,1 @@
-"""Releases of GitHub's runner and images that hold it, looked up over HTTP."""
+"""Look-up of GitHub's runner releases and of runner versions in images."""

@@ -27,33 +27,33 @@ _T = TypeVar("_T")
 
 
 class NoSuchImage(LookupFailed):
-    """A registry that has nothing under a reference."""
+    """The registry does not have the image."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A reference of an image."""
+    """Reference of an image."""
 
     host: str
     """Registry."""
     name: str
-    """Repository in it."""
+    """Repository in the registry."""
     reference: str
-    """Digest, or tag."""
+    """Digest or tag."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a registry has under a reference."""
+    """Content of a registry under a reference."""
 
     digest: str
-    """Digest of the content, which is checked."""
+    """Verified digest of the content."""
     content: Mapping[str, Any]
     """An index of manifests, or a manifest."""
 
 
 def parse(image: str) -> Image:
-    """Return the parts of a reference as `docker pull` reads them. Raises LookupFailed."""
+    """Return the parts of a reference, parsed as by `docker pull`. Raises LookupFailed."""
     rest, _, digest = image.partition("@")
     head, slash, tail = rest.rpartition("/")
     last, colon, tag = tail.partition(":")
@@ -70,48 +70,48 @@ def parse(image: str) -> Image:
 
 
 class Registry:
-    """One registry, asked without credentials."""
+    """A registry, accessed without credentials."""
 
     def __init__(self, host: str, seconds: float, url: str | None = None) -> None:
-        # As container engines have it: a registry on this machine needs no TLS.
+        # As in container engines, a registry on this machine needs no TLS.
         scheme = "http" if is_loopback(host.rpartition(":")[0] or host) else "https"
         self._url = (url or f"{scheme}://{host}").rstrip("/")
         self._seconds = seconds
         self._tokens: dict[str, Mapping[str, str]] = {}
 
     def manifest(self, name: str, reference: str) -> Manifest:
-        """Return what is under a tag or digest. Raises LookupFailed; NoSuchImage where there is nothing."""
+        """Return the manifest or index of a tag or digest. Raises LookupFailed; NoSuchImage if it does not exist."""
         url = f"{self._url}/v2/{name}/manifests/{reference}"
         accept = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
-        answer = self._asked(name, lambda token: get(url, self._seconds, {**accept, **token}))
+        answer = self._requested(name, lambda token: get(url, self._seconds, {**accept, **token}))
         digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
         wanted = {answer.headers.get("docker-content-digest"), reference if ":" in reference else None} - {None, digest}
         if wanted:
-            raise LookupFailed(f"{url}: the content has the digest {digest}, and {wanted.pop()} was promised")
+            raise LookupFailed(f"{url}: the content has the digest {digest} instead of {wanted.pop()}")
         return Manifest(digest, _document(answer))
 
     def image_manifest(self, name: str, manifest: Manifest, platform: str) -> Manifest:
-        """Return the manifest of one platform (`linux/amd64`) where there is an index. Raises LookupFailed."""
+        """Return the manifest of a platform (`linux/amd64`) if `manifest` is an index. Raises LookupFailed."""
         if "manifests" not in manifest.content:
             return manifest
         entries = list(_mappings(manifest.content["manifests"]))
         for entry in entries:
             if _platform(entry) == platform:
                 return self.manifest(name, str(entry.get("digest")))
-        there = ", ".join(sorted({_platform(entry) for entry in entries})) or "none"
-        raise LookupFailed(f"{self._url}/v2/{name}: has no image for {platform}; there are: {there}")
+        available = ", ".join(sorted({_platform(entry) for entry in entries})) or "none"
+        raise LookupFailed(f"{self._url}/v2/{name}: has no image for {platform}; available: {available}")
 
     @contextlib.contextmanager
     def layer(self, name: str, digest: str) -> Iterator[Stream]:
         """Yield the content of a layer. Raises LookupFailed."""
         url = f"{self._url}/v2/{name}/blobs/{digest}"
         with contextlib.ExitStack() as stack:
-            yield self._asked(name, lambda token: stack.enter_context(opened(url, self._seconds, token))[0])
+            yield self._requested(name, lambda token: stack.enter_context(opened(url, self._seconds, token))[0])
 
-    def _asked(self, name: str, ask: Callable[[Mapping[str, str]], _T]) -> _T:
-        """Return an answer, with a token for anybody where the registry wants one."""
+    def _requested(self, name: str, request: Callable[[Mapping[str, str]], _T]) -> _T:
+        """Return the result of a request, with an anonymous token if the registry requires one."""
         try:
-            return ask(self._tokens.get(name, {}))
+            return request(self._tokens.get(name, {}))
         except Refused as refused:
             if refused.status == 404:
                 raise NoSuchImage(f"{self._url}/v2/{name}: has no such image: {refused}") from None
@@ -120,17 +120,17 @@ class Registry:
             challenge = refused.headers.get("www-authenticate", "")
         self._tokens[name] = self._token(name, challenge)
         try:
-            return ask(self._tokens[name])
+            return request(self._tokens[name])
         except Refused as refused:
             if refused.status == 404:
                 raise NoSuchImage(f"{self._url}/v2/{name}: has no such image: {refused}") from None
             raise self._forbidden(name, refused) from None
 
     def _token(self, name: str, challenge: str) -> Mapping[str, str]:
-        """Return the header with a token, which the address in a challenge gives to anybody."""
+        """Return the header with an anonymous token from the address in a challenge."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         if not challenge.lower().startswith("bearer ") or "realm" not in fields:
-            raise LookupFailed(f"{self._url}/v2/{name}: needs credentials; declare runnerVersion instead")
+            raise LookupFailed(f"{self._url}/v2/{name}: requires credentials; declare runnerVersion instead")
         query = {"service": fields.get("service", ""), "scope": f"repository:{name}:pull"}
         url = f"{fields['realm']}?{urllib.parse.urlencode({key: value for key, value in query.items() if value})}"
         try:
@@ -139,12 +139,12 @@ class Registry:
             raise self._forbidden(name, refused) from None
         token = content.get("token") or content.get("access_token")
         if not isinstance(token, str):
-            raise LookupFailed(f"{url}: the answer holds no token")
+            raise LookupFailed(f"{url}: the response has no token")
         return {"Authorization": f"Bearer {token}"}
 
     def _forbidden(self, name: str, refused: Refused) -> LookupFailed:
         if refused.status in (401, 403):
-            return LookupFailed(f"{self._url}/v2/{name}: needs credentials; declare runnerVersion instead")
+            return LookupFailed(f"{self._url}/v2/{name}: requires credentials; declare runnerVersion instead")
         return refused
 
 
@@ -154,7 +154,7 @@ def _document(answer: Answer) -> Mapping[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise LookupFailed(f"{answer.url}: the answer is not a JSON object")
+        raise LookupFailed(f"{answer.url}: the response is not a JSON object")
     return content
 
 
@@ -164,12 +164,12 @@ def _mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def layers(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return digest and media type of an image's layers, the lowest first. Raises LookupFailed."""
+    """Return digest and media type of an image's layers, lowest first. Raises LookupFailed."""
     found = [
         (str(each.get("digest")), str(each.get("mediaType"))) for each in _mappings(manifest.content.get("layers"))
     ]
     if not found or not all(_DIGEST.fullmatch(digest) for digest, _ in found):
-        raise LookupFailed(f"{manifest.digest}: is a manifest without layers")
+        raise LookupFailed(f"{manifest.digest}: the manifest has no layers")
     return found
 
 

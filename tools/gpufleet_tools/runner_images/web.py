@@ -1,4 +1,4 @@
-"""HTTP requests with a time limit for the whole answer, and one line for whatever goes wrong."""
+"""HTTP requests with a time limit for the whole response, and errors of one line."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 ANSWER_LIMIT = 16 * 2**20
-"""Bytes of an answer that is read as a whole."""
+"""Maximum size of a response that is read as a whole, in bytes."""
 
 
 SILENCE = 30.0
-"""Seconds for which a server may say nothing; a layer as a whole may take longer."""
+"""Seconds that a server may take between two parts of a response; a whole layer may take longer."""
 
 
 class LookupFailed(Exception):
-    """A look-up that failed. `str()` is one line."""
+    """A look-up failed. `str()` is one line."""
 
 
 class Refused(LookupFailed):
-    """An answer with a status that is no success."""
+    """A response with an error status."""
 
     def __init__(self, url: str, status: int, headers: Mapping[str, str], reason: str) -> None:
-        super().__init__(f"{url}: answered {status} {reason}")
+        super().__init__(f"{url}: status {status} {reason}")
         self.status = status
         self.headers = headers
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that was read as a whole."""
+    """A response that was read as a whole."""
 
     url: str
-    """Its address, after redirects."""
+    """Address after redirects."""
     headers: Mapping[str, str]
-    """Its headers, by names in lower case."""
+    """Headers by names in lower case."""
     body: bytes
-    """Its content."""
+    """Content."""
 
 
 class Stream:
-    """The content of an answer, read with a deadline: an answer that trickles is as late as none."""
+    """Content of a response, read with a deadline, so that a slow response fails too."""
 
     def __init__(self, response: http.client.HTTPResponse, url: str, deadline: float) -> None:
         self._response, self._url, self._deadline = response, url, deadline
@@ -57,92 +57,92 @@ class Stream:
         self.length = int(length) if length.isdecimal() else None
 
     def read(self, size: int = 2**16) -> bytes:
-        """Return the next bytes; none at the end of a whole answer. Raises LookupFailed."""
+        """Return the next bytes; none at the end of a complete response. Raises LookupFailed."""
         if time.monotonic() > self._deadline:
             raise LookupFailed(f"{self._url}: took too long; raise --seconds")
-        with _said(self._url):
+        with _in_one_line(self._url):
             content = self._response.read1(size)
         self.bytes_read += len(content)
         if not content and size and self.length is not None and self.bytes_read < self.length:
-            raise LookupFailed(f"{self._url}: broke off after {self.bytes_read} of {self.length} bytes; try again")
+            raise LookupFailed(f"{self._url}: ended after {self.bytes_read} of {self.length} bytes; try again")
         return content
 
 
 @contextlib.contextmanager
 def opened(url: str, seconds: float, headers: Mapping[str, str] | None = None) -> Iterator[tuple[Stream, Answer]]:
-    """Yield the content of an answer, and the answer without it. Raises LookupFailed."""
+    """Yield the content of a response, and the response without it. Raises LookupFailed."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise LookupFailed(f"{url}: is not an address that begins with https:// or http://")
+        raise LookupFailed(f"{url}: does not begin with https:// or http://")
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, headers={"User-Agent": "gpufleet", **(headers or {})})
-    with _said(url), contextlib.closing(_opener(url).open(request, timeout=min(seconds, SILENCE))) as response:
+    with _in_one_line(url), contextlib.closing(_opener(url).open(request, timeout=min(seconds, SILENCE))) as response:
         yield Stream(response, url, deadline), Answer(response.url, _lower(response.headers), b"")
 
 
 def get(url: str, seconds: float, headers: Mapping[str, str] | None = None) -> Answer:
-    """Return a whole answer. Raises LookupFailed."""
+    """Return a complete response. Raises LookupFailed."""
     with opened(url, seconds, headers) as (stream, answer):
         content = bytearray()
         while more := stream.read():
             content += more
             if len(content) > ANSWER_LIMIT:
-                raise LookupFailed(f"{url}: answered more than {ANSWER_LIMIT >> 20} MiB, which is no such list")
+                raise LookupFailed(f"{url}: the response is larger than {ANSWER_LIMIT >> 20} MiB; check the address")
         return Answer(answer.url, answer.headers, bytes(content))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     return host == "localhost"
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects without the credentials of the first host: registries keep layers at hosts of others."""
+    """Redirect handler that removes the credentials of the first host: registries store layers on other hosts."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        there = super().redirect_request(req, fp, code, msg, headers, newurl)
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
         old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
         if old.scheme == "https" and new.scheme != "https":
             raise LookupFailed(f"{req.full_url}: redirects to {new.scheme}://{new.netloc}, which is not encrypted")
-        if there is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
-            there.remove_header("Authorization")
-        return there
+        if redirected is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            redirected.remove_header("Authorization")
+        return redirected
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    # What is on this machine is not behind the proxy of the environment.
+    # Servers on this machine are not behind the environment's proxy.
     local = is_loopback(urllib.parse.urlsplit(url).hostname or "")
     return urllib.request.build_opener(_Redirects, *([urllib.request.ProxyHandler({})] if local else []))
 
 
 @contextlib.contextmanager
-def _said(url: str) -> Iterator[None]:
-    """Have every way in which a request can fail said in one line."""
+def _in_one_line(url: str) -> Iterator[None]:
+    """Convert every error of a request into a LookupFailed of one line."""
     try:
         yield
     except urllib.error.HTTPError as error:
         headers = _lower(error.headers)
         error.close()
         if (until := _limited_until(error.code, headers)) is not None:
-            raise LookupFailed(f"{url}: the rate limit is used up{until}; wait, or set GITHUB_TOKEN") from None
+            raise LookupFailed(f"{url}: the rate limit is exceeded{until}; wait, or set GITHUB_TOKEN") from None
         raise Refused(url, error.code, headers, error.reason) from None
     except TimeoutError:
-        raise LookupFailed(f"{url}: gave no answer in time; raise --seconds, or try again") from None
+        raise LookupFailed(f"{url}: no response in time; raise --seconds, or try again") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
-            raise LookupFailed(f"{url}: gave no answer in time; raise --seconds, or try again") from None
+            raise LookupFailed(f"{url}: no response in time; raise --seconds, or try again") from None
         raise LookupFailed(f"{url}: cannot be reached: {error.reason}") from None
     except http.client.IncompleteRead:
-        raise LookupFailed(f"{url}: broke off before its end; try again") from None
+        raise LookupFailed(f"{url}: the response is incomplete; try again") from None
     except (http.client.HTTPException, OSError) as error:
         raise LookupFailed(f"{url}: the connection failed: {error or type(error).__name__}") from None
 
 
 def _limited_until(status: int, headers: Mapping[str, str]) -> str | None:
-    """Return ` until TIME` for an answer that means a rate limit, empty where it does not say; None for others."""
+    """Return ` until TIME` for the response of a rate limit, an empty text without a time; None for others."""
     limited = status == 429 or (status == 403 and headers.get("x-ratelimit-remaining") == "0")
     if not limited:
         return None

@@ -1,4 +1,4 @@
-"""DaemonSets of EKS's addons, simulated: pods that take their part of every node, as on EKS."""
+"""Simulated DaemonSets of EKS add-ons: their pods use a part of every node, as on EKS."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpufleet_stacks.settings.daemon_requests import ADDONS, DCGM, Daemon
 from gpufleet_tools.plan.plan import Plan, Resource, revealed
 
 ADDON_LABEL = "gpufleet.dev/addon"
-"""Label of the pods, with the addon's name."""
+"""Label of the pods with the add-on's name."""
 
 _ADDON = "aws:eks/addon:Addon"
 
 
 def daemon_sets(plan: Plan) -> Iterator[dict[str, Any]]:
-    """A DaemonSet for each recorded addon that runs on every node, with the requests that `capacity` takes off."""
+    """Yield a DaemonSet for each add-on of the plan that runs on every node, with the requests that `capacity` uses."""
     for resource in plan.owned():
         daemon = ADDONS.get(resource.inputs["addonName"]) if resource.type == _ADDON else None
         if daemon:
@@ -27,16 +27,16 @@ def daemon_sets(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _dcgm(agent: Resource) -> dict[str, Any]:
-    """The agent's second DaemonSet. It tolerates only the taints that its configuration names."""
+    """Return the agent's second DaemonSet. It tolerates only the taints that its configuration names."""
     configured = json.loads(revealed(agent.inputs).get("configurationValues") or "{}")
     tolerations = configured.get("dcgmAgent", {}).get("tolerations", [])
     found = _daemon_set("dcgm-server", agent.inputs["addonVersion"], DCGM, tolerations)
-    # The chart lists instance types; Karpenter labels nodes of these.
+    # The chart lists instance types; Karpenter sets this label on nodes of those types.
     found["spec"]["template"]["spec"]["nodeSelector"] = {"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"}
     return found
 
 
-# Whatever the taints: a node without its network is never ready.
+# All taints: a node without its network plugin is never ready.
 _EVERY_TAINT: Sequence[Mapping[str, str]] = ({"operator": "Exists"},)
 
 

@@ -1,12 +1,11 @@
-"""ARC's controller, played as far as deletion goes: the finalizers that only a running controller removes.
+"""Simulation of ARC's controller for deletions: it removes the finalizers that only a running controller removes.
 
-Installed charts put a deployment of the controller into the sandbox, but no container runs there. Without it a scale
-set could be created and never deleted. As the real one (0.14.2, autoscalingrunnerset_controller.go), this removes
-finalizers only as long as the controller's Deployment and the scale set's credentials are there, so that a program that
-destroys them first hangs here as it would in earnest.
+Installed charts create a Deployment of the controller in the sandbox, but no container runs there, so scale sets could
+not be deleted. Like the real controller (0.14.2, autoscalingrunnerset_controller.go), this one removes finalizers only
+while the controller's Deployment and the scale set's credentials exist. A program that deletes those first hangs here
+as it would on a real cluster.
 
-Where nodes cost money, its controller and listeners are pods too, which do nothing: a node with a listener on it is
-never empty.
+On EKS, the controller and the listeners are idle pods too: a node with a listener is never empty.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _INTERVAL = 0.3
 
 
 CONTROLLER = "gha-runner-scale-set-controller"
-"""Chart, and image, of ARC's controller."""
+"""Name of the controller's chart and image."""
 
 COMPONENT = "app.kubernetes.io/component"
 """Label of ARC's pods: `controller-manager` or `runner-scale-set-listener`."""
 
 
 def pods(plan: Plan) -> list[dict[str, Any]]:
-    """Return a Job for each pod of ARC, placed and with requests as the charts' values say. Listeners run in the
+    """Return a Job for each pod of ARC, with placement and requests of the charts' values. Listeners run in the
     controller's namespace."""
     controllers = [release for release in plan.releases() if release.chart_name == CONTROLLER]
     found = []
@@ -74,7 +73,7 @@ def _job(
             "containers": [{"image": image, **container}],
         },
     }
-    # A Job's template cannot change.
+    # A Job's template is immutable.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:6]
     return {
         "apiVersion": "batch/v1",
@@ -85,22 +84,22 @@ def _job(
 
 
 @contextlib.contextmanager
-def played(kubeconfig: pathlib.Path) -> Iterator[None]:
-    """Plays the controller for as long as the context is open."""
-    over = threading.Event()
-    actor = threading.Thread(target=_play, args=(kubeconfig, over), daemon=True)
-    actor.start()
+def simulated(kubeconfig: pathlib.Path) -> Iterator[None]:
+    """Simulate the controller while the context is open."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_run, args=(kubeconfig, stop), daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        actor.join()
+        stop.set()
+        thread.join()
 
 
-def _play(kubeconfig: pathlib.Path, over: threading.Event) -> None:
+def _run(kubeconfig: pathlib.Path, stop: threading.Event) -> None:
     with client.ApiClient(api_server.configuration(kubeconfig)) as api:
-        while not over.wait(_INTERVAL):
-            # A conflict, or the definition not served yet: the next round finds what is then there.
+        while not stop.wait(_INTERVAL):
+            # After a conflict, or while the CRD is not served yet, the next round tries again.
             with contextlib.suppress(ApiException):
                 found: Any = client.CustomObjectsApi(api).list_cluster_custom_object(GROUP, VERSION, PLURAL)
                 for scale_set in found["items"]:
@@ -121,7 +120,7 @@ def _reconcile(api: client.ApiClient, scale_set: dict[str, Any]) -> None:
 
 
 def _can_be_cleaned_up(api: client.ApiClient, scale_set: dict[str, Any]) -> bool:
-    """Whether the controller runs, and can still tell GitHub that the scale set is gone."""
+    """Return whether the controller runs and has the credentials to delete the scale set at GitHub."""
     if not client.AppsV1Api(api).list_deployment_for_all_namespaces(label_selector=_CONTROLLER).items:
         return False
     try:
@@ -136,7 +135,7 @@ def _can_be_cleaned_up(api: client.ApiClient, scale_set: dict[str, Any]) -> bool
 
 
 def _release(api: client.ApiClient, what: str, namespace: str, name: str) -> None:
-    """Takes the chart's own finalizer off an object that the scale set names for clean-up."""
+    """Remove the chart's finalizer from an object that the scale set names for clean-up."""
     rights, core = client.RbacAuthorizationV1Api(api), client.CoreV1Api(api)
     patch: Callable[..., Any]
     if "role-binding" in what:

@@ -1,13 +1,13 @@
-"""The one exception of the sandbox."""
+"""Exception of the sandbox."""
 
 from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """A fault that the person at the keyboard can act on.
+    """A fault that the user can act on.
 
-    `lines` holds one line per fault: what is wrong, where, and what to do about it. `str()` of the error is
-    those lines and is meant to be printed as it is, without a traceback.
+    `lines` has one line for each fault: what is wrong, where, and what to do. `str()` is these lines, to be printed
+    without a traceback.
     """
 
     def __init__(self, *lines: str) -> None:

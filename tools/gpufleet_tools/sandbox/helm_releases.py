@@ -1,8 +1,8 @@
-"""Helm's own records of releases, where an `up` that was killed has left some that the next one would trip over.
+"""Helm's release records that a killed `up` leaves behind, and that would make the next one fail.
 
-Helm keeps a Secret for each revision of a release, and writes it before the chart's objects. Killed in between, the
-release is pending for good: another install is refused ("cannot re-use a name that is still in use"), another upgrade
-too ("another operation is in progress"). Nor does Pulumi know of a release whose creation it has not seen end.
+Helm keeps a Secret for each revision of a release, and writes it before the chart's objects. If it is killed in
+between, the release stays pending: another install fails ("cannot re-use a name that is still in use"), and so does
+another upgrade ("another operation is in progress"). Pulumi's state lacks a release whose creation did not complete.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufleet_tools.sandbox.control_plane.api_server import ApiServer, connected, patiently
+from gpufleet_tools.sandbox.control_plane.api_server import ApiServer, connected, retried
 from gpufleet_tools.sandbox.errors import SandboxError
 
 _SECRET = {"apiVersion": "v1", "kind": "Secret"}
@@ -20,18 +20,18 @@ _SECRET = {"apiVersion": "v1", "kind": "Secret"}
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Helm's record of an install that the state does not know, or of an upgrade that has not ended."""
+    """Helm's record of an install that Pulumi's state lacks, or of an upgrade that did not complete."""
 
     path: str
-    """Where the API server has it."""
+    """Path of the record in the API."""
     release: str
-    """Its release, as `namespace/name`."""
+    """Release as `namespace/name`."""
     status: str
-    """What Helm was about, in its own word."""
+    """Helm's status of the release."""
 
 
 def interrupted(api: ApiServer, known: Collection[str]) -> list[Interrupted]:
-    """What a run that was killed has left. `known` has the releases of the state, each as `namespace/name`."""
+    """Return the records of interrupted operations. `known` has the releases of the state as `namespace/name`."""
     secrets = api.resource(_SECRET)
     found = []
     for record in api.by_label(secrets, "owner=helm"):
@@ -43,29 +43,29 @@ def interrupted(api: ApiServer, known: Collection[str]) -> list[Interrupted]:
 
 
 def forget_interrupted(kubeconfig: Path, known: Collection[str]) -> list[str]:
-    """Removes the records that a run that was killed has left, and says of each in a line what it was.
+    """Remove the records of interrupted operations, and return a line about each.
 
-    The chart's objects stay: Helm adopts those that bear its release's name (action/install.go of Helm 3.2 and newer).
-    To uninstall them would wait for finalizers that only ARC's controller removes. Raises SandboxError.
+    The chart's objects stay: Helm adopts those with its release's name (action/install.go of Helm 3.2 and newer).
+    Uninstalling them would wait for finalizers that only ARC's controller removes. Raises SandboxError.
     """
     with connected(kubeconfig) as api:
         found = interrupted(api, known)
         for each in found:
-            patiently(functools.partial(api.call, "DELETE", each.path))
+            retried(functools.partial(api.call, "DELETE", each.path))
     return [
-        f"Helm release {each.release}: {each.status} when an earlier run was killed;"
-        " its record is removed, and what it left is taken over"
+        f"Helm release {each.release}: removed its record, which was {each.status} when an earlier run was killed; Helm"
+        " adopts the objects"
         for each in found
     ]
 
 
 def refuse_interrupted(kubeconfig: Path, known: Collection[str], stack: str) -> None:
-    """Raises SandboxError where a run that was killed has left something: the engine would wait for ever for a
-    namespace whose objects it does not know, and never deletes."""
+    """Raise SandboxError if there are records of interrupted operations: the engine would never delete their objects,
+    and would wait indefinitely for the deletion of their namespace."""
     with connected(kubeconfig) as api:
         found = sorted({each.release for each in interrupted(api, known)})
     if found:
         raise SandboxError(
-            f"an earlier run was killed while Helm was at work on {', '.join(found)}: bring the stack up again first"
-            f" (gpufleet sandbox up {stack} --engine pulumi), or leave --engine out to end it as it is"
+            f"an earlier run was killed during a Helm operation on {', '.join(found)}; bring the stack up again first"
+            f" (gpufleet sandbox up {stack} --engine pulumi), or omit --engine to remove the sandbox as it is"
         )

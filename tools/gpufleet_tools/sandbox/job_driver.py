@@ -1,7 +1,8 @@
-"""GitHub and ARC's listener, played: how many runner pods each scale set has, and what holds them there.
+"""Simulation of GitHub and ARC's listener: Kubernetes Jobs that create the runner pods of each scale set.
 
-ARC keeps `min + assigned jobs` runners, at most `max`. Here a Kubernetes Job of that parallelism does, so that the
-cluster's own job controller makes the pods, and makes them again; its pod template is the one the chart is given.
+ARC keeps `min + assigned jobs` runners, at most `max`. The simulation has a Job with that parallelism for each scale
+set, so that the cluster's job controller creates the pods and replaces them. The Job's pod template is that of the
+chart's values.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from gpufleet_tools.plan.plan import Release, revealed
 from gpufleet_tools.sandbox.errors import SandboxError
 
 SCALE_SET_LABEL = "actions.github.com/scale-set-name"
-"""Label that ARC gives to every runner pod, with the name of its scale set."""
+"""Label of every runner pod with the name of its scale set, set by ARC."""
 
 
 def runner_count(minimum: int, maximum: int, assigned: int) -> int:
-    """Runners that ARC's listener asks for (cmd/ghalistener/scaler/scaler.go at 0.14.2: min plus
-    assigned jobs, at most max)."""
+    """Return the number of runners that ARC's listener requests: min plus assigned jobs, at most max
+    (cmd/ghalistener/scaler/scaler.go at 0.14.2)."""
     return min(maximum, minimum + assigned)
 
 
 def sample_mix(settings: Settings) -> dict[str, int]:
-    """Jobs by label: each scale set half way between its idle runners and its most."""
+    """Return jobs by label, so that each scale set has about half of the runners between its min and its max."""
     return {label: (runner.max - runner.min + 1) // 2 for label, runner in settings.runners.items()}
 
 
 def job_mix(entries: Sequence[str], settings: Settings) -> dict[str, int]:
-    """Jobs by label from `LABEL=N` entries; the sample mix from none.
+    """Return jobs by label from `LABEL=N` entries; the sample mix if there are none.
 
-    Raises SandboxError for an entry of another form, or a label that the stack does not have.
+    Raises SandboxError for an invalid entry or an unknown label.
     """
     if not entries:
         return sample_mix(settings)
@@ -43,7 +44,7 @@ def job_mix(entries: Sequence[str], settings: Settings) -> dict[str, int]:
     for entry in entries:
         label, _, count = entry.partition("=")
         if not count.isdigit():
-            problems.append(f"--jobs {entry}: write LABEL=N, N a whole number of jobs")
+            problems.append(f"--jobs {entry}: is not LABEL=N, where N is a number of jobs")
         elif label not in mix:
             problems.append(f"--jobs {entry}: there is no label '{label}'; {nearest(label, mix)}")
         else:
@@ -54,7 +55,7 @@ def job_mix(entries: Sequence[str], settings: Settings) -> dict[str, int]:
 
 
 def runner_counts(releases: Sequence[Release], mix: Mapping[str, int]) -> dict[str, int]:
-    """Runner pods that each scale set should have, by label."""
+    """Return the number of runner pods of each scale set, by label."""
     return {
         release.name: runner_count(
             release.values.get("minRunners", 0), release.values["maxRunners"], mix.get(release.name, 0)
@@ -65,13 +66,13 @@ def runner_counts(releases: Sequence[Release], mix: Mapping[str, int]) -> dict[s
 
 
 def runner_jobs(releases: Sequence[Release], mix: Mapping[str, int]) -> list[dict[str, Any]]:
-    """One Job for each scale set that has runners at all."""
+    """Return a Job for each scale set that has runners."""
     counts = runner_counts(releases, mix)
     return [_job(release, counts[release.name]) for release in releases if counts.get(release.name)]
 
 
 def service_accounts(releases: Sequence[Release]) -> list[dict[str, Any]]:
-    """The service account of each scale set's runners, which Helm would create."""
+    """Return the service accounts that Helm would create for the runners of each scale set."""
     return [
         {
             "apiVersion": "v1",
@@ -84,7 +85,7 @@ def service_accounts(releases: Sequence[Release]) -> list[dict[str, Any]]:
 
 
 def service_account(label: str) -> str:
-    """Name of the service account without permissions that a scale set's chart creates for its runners
+    """Return the name of the service account without permissions that a scale set's chart creates for its runners
     (`noPermissionServiceAccountName` in templates/_helpers.tpl of gha-runner-scale-set 0.14.2)."""
     return f"{label}-gha-rs"[:63].rstrip("-") + "-no-permission"
 
@@ -98,10 +99,10 @@ def _job(release: Release, count: int) -> dict[str, Any]:
     }
     pod = {
         "metadata": metadata | {"labels": labels},
-        # As the chart does where the template does not say.
+        # Defaults of the chart.
         "spec": {"restartPolicy": "Never", "serviceAccountName": service_account(release.name)} | template["spec"],
     }
-    # A Job's template cannot change: another template is another Job, as it is another set of runners to ARC.
+    # A Job's template is immutable: a changed template gets a new Job, as ARC creates a new set of runners.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:6]
     return {
         "apiVersion": "batch/v1",

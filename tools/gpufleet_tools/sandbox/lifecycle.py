@@ -1,4 +1,4 @@
-"""Up, status and down: a stack on this machine, from its plan to the table."""
+"""Commands of the sandbox: up, status and down of a stack on this machine."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from gpufleet_tools.sandbox.control_plane import objects
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
 from gpufleet_tools.sandbox.rehearsal import Rehearsal, require_cli
-from gpufleet_tools.sandbox.state import Look, State
+from gpufleet_tools.sandbox.state import Observer, State
 
-PATIENCE = 60.0
-"""Seconds that runner pods get to run or to be refused before the table is printed as it is."""
+TIMEOUT = 60.0
+"""Seconds to wait for a stable state of the runner pods before the table is printed."""
 
-PATIENCE_FOR_INSTANCES = 120.0
-"""The same where instances have to be started first, which takes half a minute."""
+TIMEOUT_WITH_INSTANCES = 120.0
+"""The same on EKS, where instances are started first, which takes half a minute."""
 
 _REHEARSAL = "-rehearsal"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an `up` came to."""
+    """Result of an `up`."""
 
     state: State
-    """What runs."""
+    """State of the sandbox."""
     jobs: Mapping[str, int]
     """Jobs by label."""
     changed: str
-    """One line on what is different from before."""
+    """One line about the changes."""
 
 
 def up_with_arc(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Brings the stack up with ARC's own controller and listeners; only GitHub is simulated. Raises SandboxError."""
+    """Bring the stack up with ARC's own controller and listeners; only GitHub is simulated. Raises SandboxError."""
     if on_eks(stack):
-        raise SandboxError(f"{stack.name}: --arc real runs stacks on bare metal only; leave --arc out")
+        raise SandboxError(f"{stack.name}: --arc real supports stacks on bare metal only; omit --arc")
     mix = job_driver.job_mix(jobs, stack.settings)
     programs.find(real_arc.arc_version(plan))
     installed = real_arc.objects(plan)
@@ -60,76 +60,75 @@ def up_with_arc(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str
     github = real_arc.start(control_plane, plan)
     for label, count in mix.items():
         github.call("assign", label=label, count=count)
-    return _applied(stack, plan, control_plane, change, [*surroundings(stack, plan), *own, *installed], mix)
+    return _applied(stack, plan, control_plane, change, [*prerequisites(stack, plan), *own, *installed], mix)
 
 
 def refuse_engine(engine: str | None) -> None:
-    """Raises SandboxError where ARC is to be real in a rehearsal."""
+    """Raise SandboxError for a rehearsal with the real ARC."""
     if engine:
-        raise SandboxError("--arc real: Helm renders the charts itself, without an engine; leave out --engine or --arc")
+        raise SandboxError("--arc real and --engine cannot be combined; omit one of them")
 
 
 def arc_runs(stack: Stack) -> bool:
-    """Whether ARC's own programs run in the sandbox of a stack."""
+    """Return whether ARC's own programs run in the stack's sandbox."""
     return control.control_file(ControlPlane.of(stack.root, stack.name, binaries.without_building())).exists()
 
 
 def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Brings the stack up, or up to date. Safe to interrupt at any point and to call again. Raises SandboxError."""
+    """Bring the stack up, or update it. Safe to interrupt at any time and to call again. Raises SandboxError."""
     mix = job_driver.job_mix(jobs, stack.settings)
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source))
     karpenter = build.find(source) if on_eks(stack) else None
     change = control_plane.up()
     cloud = cloud_of(plan, control_plane, karpenter, reservations_of(stack.settings)) if karpenter else None
-    wanted = [*surroundings(stack, plan), *own_objects(plan), *job_driver.service_accounts(plan.releases())]
+    wanted = [*prerequisites(stack, plan), *own_objects(plan), *job_driver.service_accounts(plan.releases())]
     wanted += job_driver.runner_jobs(plan.releases(), mix)
     if cloud:
-        # Karpenter looks for its own kinds when it starts.
+        # Karpenter requires its CRDs when it starts.
         objects.apply(control_plane.kubeconfig, cloud.definitions(), stack.name)
         cloud.start()
-        wanted += [*cloud.definitions(), *cloud.played_objects()]
+        wanted += [*cloud.definitions(), *cloud.simulated_objects()]
     outcome = _applied(stack, plan, control_plane, change, wanted, mix)
     if cloud:
-        # A Karpenter that has ended meanwhile starts nothing, and nobody would say why.
+        # Raises an error if Karpenter has ended: otherwise pods would stay pending without a reason.
         running_build(control_plane)
     return outcome
 
 
 def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Brings the stack up through a real `pulumi up`, in a sandbox apart from that of `up`. Raises SandboxError."""
+    """Bring the stack up through a real `pulumi up`, in a separate sandbox. Raises SandboxError."""
     refuse_eks(stack)
     require_cli()
     mix = job_driver.job_mix(jobs, stack.settings)
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.find(source)))
-    with rehearsal.alone():
+    with rehearsal.locked():
         change = rehearsal.control_plane.up()
-        surrounding = surroundings(stack, plan)
-        objects.apply(rehearsal.control_plane.kubeconfig, surrounding, stack.name)
+        required = prerequisites(stack, plan)
+        objects.apply(rehearsal.control_plane.kubeconfig, required, stack.name)
         rehearsal.prepare()
-        with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
+        with arc_stand_in.simulated(rehearsal.control_plane.kubeconfig):
             for line in helm_releases.forget_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases()):
                 print(line, flush=True)
             rehearsal.pulumi("up", "--yes", "--skip-preview")
-        wanted = [*surrounding, *job_driver.runner_jobs(plan.releases(), mix)]
+        wanted = [*required, *job_driver.runner_jobs(plan.releases(), mix)]
         return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)
 
 
 def on_eks(stack: Stack) -> bool:
-    """Whether the stack's nodes are instances that Karpenter starts."""
+    """Return whether the stack's cluster is on EKS."""
     return stack.settings.cluster.kind == "eks"
 
 
 def refuse_eks(stack: Stack) -> None:
-    """Raises SandboxError for a stack that the engine would need AWS for."""
+    """Raise SandboxError for a stack on EKS, for which the engine requires AWS."""
     if on_eks(stack):
         raise SandboxError(
-            f"{stack.name}: `pulumi up` would make the cluster itself, and there is no EKS on this machine; leave out "
-            "--engine"
+            f"{stack.name}: `pulumi up` would create a cluster on EKS, which the sandbox does not have; omit --engine"
         )
 
 
 def rehearsal_control_plane(stack: Stack, programs: binaries.Binaries) -> ControlPlane:
-    """The control plane that rehearsals of the stack deploy into."""
+    """Return the control plane for rehearsals of the stack."""
     return ControlPlane.of(stack.root, f"{stack.name}{_REHEARSAL}", programs)
 
 
@@ -142,25 +141,25 @@ def _applied(
     mix: Mapping[str, int],
 ) -> Outcome:
     kept = {objects.identity(manifest) for manifest in wanted}
-    # What is no longer wanted goes first: new pods may need its room.
+    # Objects that are no longer wanted are removed first: new pods may need their room.
     removed = [] if change == "created" else objects.prune(control_plane.kubeconfig, kept, stack.name)
     applied = objects.apply(control_plane.kubeconfig, wanted, stack.name)
-    _remember(control_plane, mix)
+    _write_jobs(control_plane, mix)
     counts = job_driver.runner_counts(plan.releases(), mix)
-    patience = PATIENCE_FOR_INSTANCES if on_eks(stack) else PATIENCE
-    look = looker(stack, control_plane)
-    settled = state.settled(control_plane.kubeconfig, look, counts, node_count(stack), patience)
-    return Outcome(settled, mix, _what_changed(change, applied, len(removed)))
+    timeout = TIMEOUT_WITH_INSTANCES if on_eks(stack) else TIMEOUT
+    observed = observer(stack, control_plane)
+    settled = state.settled(control_plane.kubeconfig, observed, counts, node_count(stack), timeout)
+    return Outcome(settled, mix, _changes(change, applied, len(removed)))
 
 
-def surroundings(stack: Stack, plan: Plan) -> list[dict[str, Any]]:
-    """What the stack expects to find: its nodes, objects that it only looks up, and what it only names."""
+def prerequisites(stack: Stack, plan: Plan) -> list[dict[str, Any]]:
+    """Return the objects that the stack requires but does not create: nodes, lookups, Secrets and RuntimeClasses."""
     expected = [*plan.expected_objects(), *nodes.nodes(stack.settings)]
     return [*expected, *existing_secrets(stack.settings), *runtime_classes(stack.settings)]
 
 
 def runtime_classes(settings: Settings) -> list[dict[str, Any]]:
-    """Those that runners name: without them the API server refuses their pods."""
+    """Return the RuntimeClasses of runners, without which the API server rejects their pods."""
     names = {settings.profile(runner).runtime_class: None for runner in settings.runners.values()}
     return [
         {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
@@ -170,7 +169,7 @@ def runtime_classes(settings: Settings) -> list[dict[str, Any]]:
 
 
 def existing_secrets(settings: Settings) -> list[dict[str, Any]]:
-    """Stand-ins for the secrets that projects keep themselves."""
+    """Return stand-ins for Secrets that must exist already."""
     value = base64.b64encode(STAND_IN.encode()).decode()
     return [
         {
@@ -185,40 +184,40 @@ def existing_secrets(settings: Settings) -> list[dict[str, Any]]:
 
 
 def own_objects(plan: Plan) -> list[dict[str, Any]]:
-    """The stack's own objects, as its program registers them, with stand-ins for secrets."""
+    """Return the stack's own objects as its program registers them, with stand-ins for secrets."""
     return [revealed(manifest) for manifest in plan.objects()]
 
 
-def looker(stack: Stack, control_plane: ControlPlane) -> Look:
-    """How the sandbox of the stack is looked at."""
+def observer(stack: Stack, control_plane: ControlPlane) -> Observer:
+    """Return the function that observes the stack's sandbox."""
     if not on_eks(stack):
-        return state.on_own_nodes
+        return state.on_declared_nodes
     known = prices.on_demand(running_build(control_plane))
     return functools.partial(observation.with_karpenter, prices=known)
 
 
 def node_count(stack: Stack) -> int:
-    """Nodes that the stack declares, and does not leave to Karpenter."""
+    """Return the number of nodes that the stack declares; 0 on EKS."""
     return len(nodes.nodes(stack.settings))
 
 
 def status(stack: Stack) -> tuple[State, dict[str, int]]:
-    """What runs now, and the jobs by label. Raises SandboxError when the sandbox is not up."""
+    """Return the current state and the jobs by label. Raises SandboxError if the sandbox is not running."""
     control_plane = running(stack)
-    return state.observe(control_plane.kubeconfig, looker(stack, control_plane)), _remembered(control_plane)
+    return state.observe(control_plane.kubeconfig, observer(stack, control_plane)), _read_jobs(control_plane)
 
 
 def running(stack: Stack) -> ControlPlane:
-    """The stack's control plane. Raises SandboxError when it is not running."""
+    """Return the stack's control plane. Raises SandboxError if it is not running."""
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.without_building())
     if not control_plane.running():
-        raise SandboxError(f"the sandbox of {stack.name} is not up; bring it up: gpufleet sandbox up {stack.name}")
+        raise SandboxError(f"the sandbox of {stack.name} is not running; start it: gpufleet sandbox up {stack.name}")
     return control_plane
 
 
 def down(root: pathlib.Path, stack: str) -> bool:
-    """Ends the stack's sandboxes, that of rehearsals among them, and removes them; returns whether there was one. Needs
-    no stack file: it may be gone."""
+    """Remove the stack's sandboxes, including that of rehearsals, and return whether there was one. The stack file may
+    no longer exist."""
     programs = binaries.without_building()
     names = (stack, f"{stack}{_REHEARSAL}")
     ended = [ControlPlane.of(root, name, programs).down() for name in names]
@@ -226,20 +225,20 @@ def down(root: pathlib.Path, stack: str) -> bool:
 
 
 def destroy(stack: Stack) -> bool:
-    """A real `pulumi destroy` of what `rehearse` brought up, then `down`. Raises SandboxError."""
+    """Run a real `pulumi destroy` of a rehearsal, then `down`. Raises SandboxError."""
     refuse_eks(stack)
     require_cli()
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.without_building()))
-    with rehearsal.alone():
+    with rehearsal.locked():
         if rehearsal.control_plane.running():
             rehearsal.prepare()
             helm_releases.refuse_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases(), stack.name)
-            with arc_stand_in.played(rehearsal.control_plane.kubeconfig):
+            with arc_stand_in.simulated(rehearsal.control_plane.kubeconfig):
                 rehearsal.pulumi("destroy", "--yes", "--skip-preview")
     return down(stack.root, stack.name)
 
 
-def _what_changed(change: str, applied: objects.Applied, removed: int) -> str:
+def _changes(change: str, applied: objects.Applied, removed: int) -> str:
     parts = [f"control plane {change}"] if change != "unchanged" else []
     for count, what in ((applied.created, "created"), (applied.changed, "changed"), (removed, "removed")):
         if count:
@@ -247,11 +246,11 @@ def _what_changed(change: str, applied: objects.Applied, removed: int) -> str:
     return ", ".join(parts) or "nothing changed"
 
 
-def _remember(control_plane: ControlPlane, mix: Mapping[str, int]) -> None:
+def _write_jobs(control_plane: ControlPlane, mix: Mapping[str, int]) -> None:
     _jobs_file(control_plane).write_text(json.dumps(dict(mix), indent=1))
 
 
-def _remembered(control_plane: ControlPlane) -> dict[str, int]:
+def _read_jobs(control_plane: ControlPlane) -> dict[str, int]:
     try:
         jobs: dict[str, int] = json.loads(_jobs_file(control_plane).read_text())
     except (OSError, ValueError):
@@ -260,5 +259,5 @@ def _remembered(control_plane: ControlPlane) -> dict[str, int]:
 
 
 def _jobs_file(control_plane: ControlPlane) -> pathlib.Path:
-    """The jobs of the last `up`, beside the control plane's own files."""
+    """Return the file with the jobs of the last `up`."""
     return control_plane.directory / "jobs.json"

@@ -1,4 +1,4 @@
-"""The stack's machines as simulated nodes: kwok says they are ready, nothing runs on them."""
+"""Simulated nodes for the machines of a stack: kwok reports them as ready, and nothing runs on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ POOL_LABEL = "gpufleet.dev/pool"
 
 
 def nodes(settings: Settings) -> list[dict[str, Any]]:
-    """Node objects with what the stack file says of each machine. What a kubelet and a device plugin would report is
-    their status here.
+    """Return a Node for each machine in the stack file. Its status has what a kubelet and a device plugin would report.
 
-    They have no address: the API server dials a node's address for logs and exec, and the declared one belongs to a
+    Nodes have no address: the API server would connect to it for logs and exec, and the declared address is that of a
     real machine.
     """
     if not isinstance(settings, BareMetalSettings):
@@ -36,7 +35,7 @@ def _node(name: str, node: NodeSettings, pool_name: str, pool: NodePool, gpu_res
         "pods": str(pool.allocatable.pods),
         gpu_resource: str(pool.accelerator.devices),
     }
-    # What a kubelet on such a machine would set by itself.
+    # Labels that the kubelet of such a machine sets.
     own = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A stack whose ARC is real: its own controller and listeners, charts rendered by Helm. Only GitHub is simulated."""
+"""Sandbox with ARC's own controller and listeners, and charts rendered by Helm. Only GitHub is simulated."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _APP_KEY = "github_app_private_key"
 
 
 def arc_version(plan: Plan) -> str:
-    """Return the version of the stack's ARC, and see to it that it can run here. Raises SandboxError."""
+    """Return the version of the stack's ARC. Raises SandboxError if it cannot run in the sandbox."""
     found = [each for each in plan.releases() if each.chart_name == _CONTROLLER]
     if not found:
-        raise SandboxError(f"{plan.stack}: --arc real: the stack installs no ARC")
+        raise SandboxError(f"{plan.stack}: --arc real: the stack does not install ARC")
     for release in plan.releases():
         own = [key for key in ("proxy", "githubServerTLS") if release.is_scale_set and release.values.get(key)]
         if own:
             raise SandboxError(
-                f"{plan.stack}: --arc real: label {release.name} has {' and '.join(own)}: its listener would connect"
-                " to GitHub's real address; leave --arc out"
+                f"{plan.stack}: --arc real: label {release.name} has {' and '.join(own)}, so its listener would connect"
+                " to the real GitHub; omit --arc"
             )
     return found[0].version
 
 
 def objects(plan: Plan) -> list[dict[str, Any]]:
-    """Return what Helm would install for ARC's releases. Raises SandboxError."""
+    """Return the objects that Helm would install for ARC's releases. Raises SandboxError."""
     found = []
     for release in plan.releases():
         if release.is_scale_set or release.chart_name == _CONTROLLER:
@@ -55,7 +55,7 @@ def objects(plan: Plan) -> list[dict[str, Any]]:
 
 
 def with_app_keys(manifests: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Return manifests whose Secrets have a key that ARC can sign with, in place of each App's stand-in."""
+    """Return the manifests with generated private keys in place of the stand-ins of GitHub Apps."""
     stand_in = base64.b64encode(STAND_IN.encode()).decode()
     result = []
     for each in manifests:
@@ -69,27 +69,27 @@ def with_app_keys(manifests: Sequence[Mapping[str, Any]], folder: Path) -> list[
 
 
 def app_key(folder: Path, name: str) -> str:
-    """Return the private key of an App of the sandbox, in PEM."""
-    # Imported here: a sandbox with a simulated ARC has no use for it, and it takes long.
+    """Return the private key of a GitHub App in the sandbox, in PEM."""
+    # Imported here: the import is slow, and a sandbox with a simulated ARC does not need it.
     from gpufleet_tools.sandbox.arc import certificates
 
     return certificates.app_key(folder / f"{name}.pem")
 
 
 def folder_of(control_plane: ControlPlane) -> Path:
-    """Return the folder of everything that belongs to the real ARC."""
+    """Return the folder of the real ARC's files."""
     folder = control_plane.directory / "arc"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def start(control_plane: ControlPlane, plan: Plan) -> Control:
-    """Have the process around ARC running, and return the way to it. Raises SandboxError."""
+    """Start the process that runs ARC, unless it runs already, and return its control. Raises SandboxError."""
     version = arc_version(plan)
     folder = folder_of(control_plane)
     links = folder / "programs"
     links.mkdir(exist_ok=True)
-    # By a path in the sandbox's folder, by which `down` finds processes.
+    # `down` finds processes by a path in the sandbox's folder.
     link = links / version
     link.unlink(missing_ok=True)
     link.symlink_to(programs.find(version))
@@ -100,19 +100,19 @@ def start(control_plane: ControlPlane, plan: Plan) -> Control:
         hosts=sorted(_hosts(plan.releases())),
         key=_key(folder),
     )
-    # Named by its contents: another configuration is another command line, which is started anew.
+    # Named by its contents: a changed configuration changes the command line, so that the process is restarted.
     file = folder / f"world-{_digest(configuration)}.json"
     configuration.write(file)
     with control_plane.locked():
         port = daemons.ports(control_plane, ("github",))["github"]
-    way = control.write(control_plane, configuration, port)
-    daemon = daemons.python("arc", "gpufleet_tools.sandbox.arc.world", str(file), str(port), ready=way.answers)
+    process = control.write(control_plane, configuration, port)
+    daemon = daemons.python("arc", "gpufleet_tools.sandbox.arc.world", str(file), str(port), ready=process.answers)
     daemons.started(control_plane, daemon)
-    return way
+    return process
 
 
 def queue_jobs(stack: Stack, entries: Sequence[str], seconds: float) -> int:
-    """Queue jobs from `LABEL=N` entries at the simulated GitHub, and return how many. Raises SandboxError."""
+    """Queue jobs from `LABEL=N` entries at the simulated GitHub, and return their number. Raises SandboxError."""
     counts = job_driver.job_mix(entries, stack.settings) if entries else {}
     github = _github(stack)
     for label, count in counts.items():
@@ -123,19 +123,19 @@ def queue_jobs(stack: Stack, entries: Sequence[str], seconds: float) -> int:
 def jobs_table(stack: Stack) -> Table:
     """Return the jobs of each label by state, and the seconds from queued to running. Raises SandboxError."""
     jobs = _github(stack).call("state")["jobs"]
-    made = table("runs-on", *STATES, "failed", "seconds to start: median", "last", left=("runs-on",))
+    result = table("runs-on", *STATES, "failed", "seconds to start: median", "max", left=("runs-on",))
     for label in sorted(stack.settings.runners):
         own = [job for job in jobs if job["label"] == label]
         counts = collections.Counter(job["state"] for job in own)
         waits = sorted(job["times"]["started"] - job["times"]["queued"] for job in own if "started" in job["times"])
-        made.add_row(
+        result.add_row(
             label,
             *(str(counts[state]) for state in STATES),
             str(sum(job["result"] == "failed" for job in own)),
             f"{waits[len(waits) // 2]:.1f}" if waits else "",
             f"{waits[-1]:.1f}" if waits else "",
         )
-    return made
+    return result
 
 
 def _github(stack: Stack) -> Control:

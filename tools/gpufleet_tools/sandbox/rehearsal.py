@@ -1,8 +1,8 @@
-"""A stack brought up by the real engine: `pulumi up` of the same program, into the sandbox's API server.
+"""Rehearsal: a real `pulumi up` of the stack's program into the sandbox's API server.
 
-The project's own files are never touched: the engine gets a folder of its own, with a stack file of its own whose
-kubeconfig is the sandbox's, whose secrets are stand-ins and which has nothing done on machines, a passphrase of its
-own, and a backend of its own.
+The project's files are not changed. The engine runs in a separate folder with its own passphrase, backend and stack
+file. That stack file has the sandbox's kubeconfig and stand-ins for secrets, and no sections that run commands on
+machines.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
 
 CHARTS = "GPUFLEET_CHARTS"
-"""Environment variable with a folder of charts, `<name>-<version>.tgz`, for machines that reach no registry."""
+"""Environment variable with a folder of charts, `<name>-<version>.tgz`, for machines that cannot reach a registry."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The engine's folder for one stack, beside the control plane that it deploys into."""
+    """The engine's folder for one stack, in the directory of its control plane."""
 
     stack: Stack
     control_plane: ControlPlane
@@ -55,16 +55,16 @@ class Rehearsal:
         return f"file://{self.folder / 'state'}"
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Waits until no other command rehearses the stack, and keeps others waiting."""
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the stack's rehearsals; wait for it if another command holds it."""
         directory = self.control_plane.directory
         with processes.exclusive(directory.with_name(f"{directory.name}.rehearsal.lock")):
             yield
 
     def prepare(self) -> None:
-        """Lays out the engine's folder, and selects or makes the stack. Raises SandboxError."""
-        # Plugins outlive an engine that was killed, and go on: Helm with what it installs. `alone` sees to it that
-        # they are nobody else's.
+        """Write the engine's folder, and select or create the stack. Raises SandboxError."""
+        # Plugins outlive a killed engine and continue, as does Helm's installation. Because of `locked`, they belong to
+        # no other command.
         processes.kill_with("PULUMI_BACKEND_URL", self.backend, "pulumi-")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "state").mkdir(exist_ok=True)
@@ -76,11 +76,11 @@ class Rehearsal:
             if not (entry.name.startswith(("Pulumi.", ".")) or link.is_symlink()):
                 link.symlink_to(entry)
         project = yaml.safe_load((self.stack.root / "Pulumi.yaml").read_text())
-        # The environment of this very command, wherever the project's own would be.
+        # Use the virtual environment of this command in place of the project's.
         project["runtime"] = {"name": "python", "options": {"toolchain": "pip", "virtualenv": sys.prefix}}
         (self.folder / "Pulumi.yaml").write_text(yaml.safe_dump(project, sort_keys=False))
         self._write_stack_file()
-        # A killed run leaves the engine's lock behind; that nobody else runs, `alone` sees to.
+        # A killed run leaves the engine's lock; because of `locked`, no other command uses it.
         self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
         self.pulumi("cancel", "--yes", quiet=True)
         values = dict.fromkeys(self._secret_config_keys(), STAND_IN)
@@ -90,7 +90,7 @@ class Rehearsal:
                 self.pulumi("config", "set", "--secret", key, stdin=text, quiet=True)
 
     def _write_stack_file(self) -> None:
-        """The stack's values with the sandbox's kubeconfig, and its secrets, encrypted once and then kept."""
+        """Write the stack's values with the sandbox's kubeconfig. Encrypted secrets of an earlier run are kept."""
         file = self._stack_file
         before: dict[str, Any] = yaml.safe_load(file.read_text()) if file.exists() else {}
         config = {**self.stack.file.foreign, **{f"{NAMESPACE}:{k}": v for k, v in self._values().items()}}
@@ -98,23 +98,23 @@ class Rehearsal:
         file.write_text(yaml.safe_dump({**before, "config": config | kept}, sort_keys=False))
 
     def _stored_secrets(self) -> set[str]:
-        """Whole keys of the secrets that the rehearsal's own stack file has."""
+        """Return the full keys of the secrets in the rehearsal's stack file."""
         if not self._stack_file.exists():
             return set()
         file = read(self._stack_file)
         return {*(f"{NAMESPACE}:{key}" for key in file.secrets), *file.foreign_secrets}
 
     def _secret_config_keys(self) -> set[str]:
-        """Whole keys of every secret of the rehearsed stack, those of the program's own configuration among them."""
+        """Return the full keys of all secrets of the rehearsed stack, including those of the program's own settings."""
         return {*(f"{NAMESPACE}:{key}" for key in self.secret_keys()), *self.stack.file.foreign_secrets}
 
     def secret_keys(self) -> set[str]:
-        """Secrets that the rehearsed stack asks for: those of its projects, since nothing is done on machines."""
+        """Return the secrets that the rehearsed stack requires: those of its projects and the kubeconfig."""
         return {*Settings.secret_keys(self.stack.settings), "kubeconfig"}
 
     def _values(self) -> dict[str, Any]:
         values = dict(self.stack.file.values)
-        # Whatever would be done on machines is left out: the sandbox is the cluster.
+        # Without the sections that run commands on machines: the sandbox is the cluster.
         cluster = {key: value for key, value in values["cluster"].items() if key not in ON_MACHINES}
         values["cluster"] = {**cluster, "kubeconfig": {"kind": "secret"}}
         if CHARTS in os.environ and "charts" not in values:
@@ -122,25 +122,25 @@ class Rehearsal:
         return values
 
     def pulumi(self, *arguments: str, stdin: str | None = None, quiet: bool = False) -> str:
-        """Runs the engine's command line in its folder; returns what it printed when quiet, else lets it print.
+        """Run the engine's command line in its folder. If `quiet`, return its output, else let it print.
 
-        Raises SandboxError when it fails.
+        Raises SandboxError if it fails.
         """
         command = ["pulumi", *arguments, "--non-interactive", "--cwd", str(self.folder)]
-        done = processes.attended(command, env=self.environment(), text=stdin, quiet=quiet)
+        done = processes.interactive(command, env=self.environment(), text=stdin, quiet=quiet)
         if done.returncode:
-            said = [line for line in done.stdout.splitlines() if line.strip()]
-            raise SandboxError(f"pulumi {' '.join(arguments)} ended with {done.returncode}", *said[-5:])
+            output = [line for line in done.stdout.splitlines() if line.strip()]
+            raise SandboxError(f"pulumi {' '.join(arguments)} failed with exit code {done.returncode}", *output[-5:])
         return done.stdout
 
     def releases(self) -> set[str]:
-        """Helm releases of the state, each as `namespace/name`."""
+        """Return the Helm releases of the state as `namespace/name`."""
         exported = json.loads(self.pulumi("stack", "export", quiet=True))
         resources = exported["deployment"].get("resources", [])
         return {resource["id"] for resource in resources if resource["type"] == RELEASE and "id" in resource}
 
     def environment(self) -> Mapping[str, str]:
-        """The caller's environment, with backend and passphrase of the rehearsal, and no way to another cluster."""
+        """Return the caller's environment with the rehearsal's backend and passphrase, and without other clusters."""
         own = {
             "PULUMI_BACKEND_URL": self.backend,
             "PULUMI_CONFIG_PASSPHRASE_FILE": str(self.folder / "passphrase"),
@@ -152,9 +152,9 @@ class Rehearsal:
 
 
 def require_cli() -> None:
-    """Raises SandboxError when the engine's command line is not on PATH."""
+    """Raise SandboxError if the engine's command line is not on PATH."""
     if shutil.which("pulumi") is None:
         raise SandboxError(
-            "pulumi is not on PATH: a rehearsal needs the official CLI, https://www.pulumi.com/docs/install/;"
-            " without, leave --engine out"
+            "pulumi is not on PATH; a rehearsal requires it: install it (https://www.pulumi.com/docs/install/), or omit"
+            " --engine"
         )

@@ -1,4 +1,4 @@
-"""What runs in the sandbox, as tables: nodes and their GPUs, scale sets and their pods."""
+"""Tables of the sandbox's state: nodes and their GPUs, scale sets and their pods."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def tables(
     installed: bool = False,
     arc_runs: bool = False,
 ) -> RenderableType:
-    """Everything there is to see. `installed` says whether Helm has installed the charts, as a rehearsal does;
-    `arc_runs` whether ARC's own programs run."""
+    """Return all tables. `installed`: Helm has installed the charts, as in a rehearsal. `arc_runs`: ARC's own programs
+    run."""
     cloud = state.cloud
     nodes = [NodesTable(state, cloud), Text(), pools_table(cloud)] if cloud else [_nodes_table(state, settings)]
     return Group(
@@ -39,10 +39,10 @@ def tables(
 
 
 def _nodes_table(state: State, settings: Settings) -> Table:
-    made = table("node", "pool", "ready", "GPUs", "CPU", "memory", "runners", left=("node", "pool", "ready"))
+    result = table("node", "pool", "ready", "GPUs", "CPU", "memory", "runners", left=("node", "pool", "ready"))
     for node in state.nodes:
         gpu = settings.gpu_resource(node.pool) if node.pool in settings.cluster.node_pools else ""
-        made.add_row(
+        result.add_row(
             node.name,
             node.pool,
             "yes" if node.ready else "[red]no[/]",
@@ -51,15 +51,15 @@ def _nodes_table(state: State, settings: Settings) -> Table:
             share(node.used, node.allocatable, "memory", quantity.gibibytes),
             str(node.runners),
         )
-    return made
+    return result
 
 
 def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) -> Table:
-    columns = ("runs-on", "GPUs", "min", "max", "jobs", "running", "pending", "why")
-    made = table(*columns, left=("runs-on", "why"))
+    columns = ("runs-on", "GPUs", "min", "max", "jobs", "running", "pending", "reason")
+    result = table(*columns, left=("runs-on", "reason"))
     for label, runner in sorted(settings.runners.items()):
         pods = state.scale_sets.get(label, ScaleSetState(0, 0, ()))
-        made.add_row(
+        result.add_row(
             label,
             str(runner.gpus),
             str(runner.min),
@@ -67,50 +67,50 @@ def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) 
             str(mix.get(label, 0)),
             str(pods.running),
             f"[yellow]{pods.pending}[/]" if pods.pending else "0",
-            # Not as markup: Karpenter writes lists in brackets.
+            # Plain text instead of markup: Karpenter's messages have lists in brackets.
             Text("\n".join(pods.reasons)),
         )
-    return made
+    return result
 
 
 def _others_table(state: State, plan: Plan, installed: bool, arc_runs: bool) -> Table:
-    made = table("also", "", left=("also", ""))
+    result = table("other", "state", left=("other", "state"))
     for name, pods in sorted(state.cloud.deployments.items()) if state.cloud else ():
-        there = f"{pods.running} of {pods.running + pods.pending} pods running"
-        made.add_row(f"Deployment {name}", Text("\n".join([there, *pods.reasons])))
+        running = f"{pods.running} of {pods.running + pods.pending} pods running"
+        result.add_row(f"Deployment {name}", Text("\n".join([running, *pods.reasons])))
     for name, (ready, desired) in sorted(state.daemon_sets.items()):
-        made.add_row(f"DaemonSet {name}", f"{ready} of {desired} pods ready")
+        result.add_row(f"DaemonSet {name}", f"{ready} of {desired} pods ready")
     for resource in plan.resources:
         kind = resource.type.rpartition(":")[2]
         if kind in _ON_MACHINES:
-            made.add_row(f"{kind} {resource.name}", f"not run: {_ON_MACHINES[kind]}")
+            result.add_row(f"{kind} {resource.name}", f"not run: {_ON_MACHINES[kind]}")
     for release in plan.releases():
-        there = "installed" if installed else (arc_runs and _OF_ARC.get(release.chart_name)) or _instead(release)
-        made.add_row(f"Helm release {release.name}", there)
-    return made
+        chart = "installed" if installed else (arc_runs and _REAL_ARC.get(release.chart_name)) or _substitute(release)
+        result.add_row(f"Helm release {release.name}", chart)
+    return result
 
 
 _ON_MACHINES = {
     "KubesprayCluster": "the sandbox is the cluster",
-    "NvidiaContainerToolkit": "the sandbox's nodes have no containers",
+    "NvidiaContainerToolkit": "the sandbox's nodes run no containers",
 }
-"""Components that run commands on machines, none of which is ever run here, and why each is needless."""
+"""Components that run commands on machines, with the reason why the sandbox does not need them."""
 
-_INSTEAD = {
-    "karpenter": "runs beside the cluster, with these values",
-    "karpenter-crd": "its CRDs are there",
-    "gpu-operator": "simulated: GPUs as the stack file declares them",
-    "nvidia-device-plugin": "simulated: GPUs as its configuration says",
+_SUBSTITUTES = {
+    "karpenter": "runs outside the cluster, with these values",
+    "karpenter-crd": "its CRDs are installed",
+    "gpu-operator": "simulated: GPUs as in the stack file",
+    "nvidia-device-plugin": "simulated: GPUs as in its configuration",
     "gha-runner-scale-set": "not installed: GitHub and its listener are simulated",
 }
-"""What there is in place of a chart, by its name."""
+"""Substitutes for charts, by the chart's name."""
 
-_OF_ARC = {
+_REAL_ARC = {
     "gha-runner-scale-set-controller": "rendered by Helm; ARC's own controller runs",
     "gha-runner-scale-set": "rendered by Helm; ARC's own listener runs, and GitHub is simulated",
 }
-"""What there is of ARC's charts where its own programs run."""
+"""State of ARC's charts if its own programs run."""
 
 
-def _instead(release: Release) -> str:
-    return _INSTEAD.get(release.chart_name, "not installed: it would ask GitHub for jobs")
+def _substitute(release: Release) -> str:
+    return _SUBSTITUTES.get(release.chart_name, "not installed: it would connect to GitHub")

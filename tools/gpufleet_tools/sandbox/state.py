@@ -1,4 +1,4 @@
-"""What runs in the sandbox: nodes and their GPUs, scale sets and their pods, and what Karpenter has to say."""
+"""State of the sandbox: nodes and their GPUs, scale sets and their pods, and Karpenter's node pools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpufleet_tools.sandbox.job_driver import SCALE_SET_LABEL
 from gpufleet_tools.sandbox.nodes import POOL_LABEL
 
 Object = Mapping[str, Any]
-"""A Kubernetes object, as the API server gives it."""
+"""A Kubernetes object, as the API server returns it."""
 
 _POOL_LABELS = (POOL_LABEL, NODE_POOL_LABEL, "eks.amazonaws.com/nodegroup")
 """Labels of a node with the name of its pool, or of its managed node group."""
@@ -27,11 +27,11 @@ class ScaleSetState:
     """The pods of one scale set."""
 
     running: int
-    """Pods that run."""
+    """Number of running pods."""
     pending: int
-    """Pods that do not."""
+    """Number of pending pods."""
     reasons: tuple[str, ...]
-    """Why they do not, in the scheduler's own words."""
+    """Messages of the scheduler about pending pods."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +42,41 @@ class NodeState:
     pool: str
     ready: bool
     allocatable: Mapping[str, Decimal]
-    """What it has for pods, by resource, in cores and bytes."""
+    """Allocatable resources, in cores and bytes."""
     used: Mapping[str, Decimal]
-    """What the pods on it ask for."""
+    """Requests of the pods on it."""
     runners: int
-    """Runner pods on it."""
+    """Number of runner pods on it."""
     labels: Mapping[str, str]
-    """Its labels."""
+    """Labels of the node."""
 
 
 @dataclass(frozen=True)
 class PoolState:
     """One of Karpenter's node pools."""
 
-    why_not: str
-    """Why nothing can be started for it; empty where it can."""
+    not_ready: str
+    """Reason why Karpenter cannot provision nodes for it; empty if it can."""
     nodes: int
     """Nodes that it has or is about to have."""
     used: Mapping[str, Decimal]
-    """What they have in all, by resource."""
+    """Total resources of its nodes."""
     limits: Mapping[str, Decimal]
-    """The most that they may have."""
+    """Limits of the total resources."""
     exhausted: str = ""
-    """Karpenter's reason why it has no instance type to provision; empty where it has, or has not looked."""
+    """Karpenter's reason why no instance type is available; empty if there is one, or if unknown."""
 
 
 @dataclass(frozen=True)
 class CloudState:
-    """What there is where Karpenter starts the nodes."""
+    """State of node pools and instances on EKS."""
 
     pools: Mapping[str, PoolState]
-    """By name."""
+    """Node pools by name."""
     starting: int
-    """Instances that are no nodes yet, or whose GPUs are not there yet."""
+    """Instances that are not nodes yet, or whose GPUs are not registered yet."""
     undecided: int
-    """Pods without a node that Karpenter has not refused: it has said nothing yet, or a node is on its way."""
+    """Pods without a node for which Karpenter has reported no error: undecided yet, or a node is starting."""
     deployments: Mapping[str, ScaleSetState]
     """Pods of each Deployment, by its name."""
     prices: Mapping[str, float]
@@ -85,15 +85,15 @@ class CloudState:
 
 @dataclass(frozen=True)
 class State:
-    """The sandbox at one moment."""
+    """State of the sandbox at one time."""
 
     nodes: tuple[NodeState, ...]
     scale_sets: Mapping[str, ScaleSetState]
-    """By label."""
+    """Scale sets by label."""
     daemon_sets: Mapping[str, tuple[int, int]]
-    """Pods ready and wanted, by name."""
+    """Ready and desired pods, by name."""
     cloud: CloudState | None = None
-    """None where no node is Karpenter's."""
+    """State of node pools and instances on EKS; None on bare metal."""
 
     @property
     def running(self) -> int:
@@ -105,36 +105,36 @@ class State:
 
     @property
     def waits(self) -> bool:
-        """Whether any pod is on no node."""
+        """Whether any pod has no node."""
         others = self.cloud.deployments if self.cloud else {}
         return any(state.pending for state in (*self.scale_sets.values(), *others.values()))
 
 
-Look = Callable[[Listing], State]
-"""How a sandbox is looked at."""
+Observer = Callable[[Listing], State]
+"""Function that derives the state from listed objects."""
 
 
-def observe(kubeconfig: pathlib.Path, look: Look) -> State:
-    """The state of the sandbox, as its API server tells it."""
+def observe(kubeconfig: pathlib.Path, observer: Observer) -> State:
+    """Return the state of the sandbox."""
     with listing(kubeconfig) as listed:
-        return look(listed)
+        return observer(listed)
 
 
-def on_own_nodes(listed: Listing) -> State:
-    """The state of a sandbox whose nodes are declared."""
+def on_declared_nodes(listed: Listing) -> State:
+    """Return the state of a sandbox with declared nodes."""
     pods, nodes, daemon_sets = listed(("v1", "Pod"), ("v1", "Node"), ("apps/v1", "DaemonSet"))
     return state_of(pods, nodes, daemon_sets, unscheduled)
 
 
-Why = Callable[[Object], Iterable[str]]
-"""Reasons why a pod is on no node."""
+Reasons = Callable[[Object], Iterable[str]]
+"""Function that returns the reasons why a pod has no node."""
 
 
-def state_of(pods: Sequence[Object], nodes: Sequence[Object], daemon_sets: Sequence[Object], why: Why) -> State:
-    """What these objects say."""
+def state_of(pods: Sequence[Object], nodes: Sequence[Object], daemon_sets: Sequence[Object], reasons: Reasons) -> State:
+    """Return the state that these objects describe."""
     return State(
         nodes=tuple(_node_state(node, pods) for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"]))),
-        scale_sets=_scale_sets(pods, why),
+        scale_sets=_scale_sets(pods, reasons),
         daemon_sets={
             item["metadata"]["name"]: (
                 item["status"].get("numberReady", 0),
@@ -145,34 +145,36 @@ def state_of(pods: Sequence[Object], nodes: Sequence[Object], daemon_sets: Seque
     )
 
 
-REFUSAL_STANDS = 5.0
-"""Seconds that a refusal of the scheduler has to stand before it is believed. A pod that is made before its node is
-ready is refused at first; once the node is, the scheduler tries again within a second or two."""
+PENDING_IS_STABLE = 5.0
+"""Seconds without a change after which pending pods count as unschedulable. A pod that is created before its node is
+ready is unschedulable at first; the scheduler tries again within a second or two after the node is ready."""
 
-REFUSAL_OF_KARPENTER_STANDS = 20.0
-"""The same for Karpenter. It tries again every 10 seconds, and refuses everything until it knows its instance types."""
+PENDING_IS_STABLE_ON_EKS = 20.0
+"""The same with Karpenter, which tries again every 10 seconds, and reports errors until it knows its instance types."""
 
 
-def settled(kubeconfig: pathlib.Path, look: Look, wanted: Mapping[str, int], nodes: int, patience: float) -> State:
-    """The state once every wanted runner pod runs, or has been refused for good, and nodes and DaemonSets are complete;
-    or what it is when patience (seconds) ends."""
-    deadline = time.monotonic() + patience
+def settled(
+    kubeconfig: pathlib.Path, observer: Observer, wanted: Mapping[str, int], nodes: int, timeout: float
+) -> State:
+    """Return the state once every wanted runner pod runs or is unschedulable, and nodes and DaemonSets are complete; at
+    the latest after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     with listing(kubeconfig) as listed:
-        state, since = look(listed), time.monotonic()
+        state, since = observer(listed), time.monotonic()
         while time.monotonic() < deadline:
-            long = REFUSAL_OF_KARPENTER_STANDS if state.cloud else REFUSAL_STANDS
-            stands = not state.waits or time.monotonic() - since > long
-            if stands and _is_complete(state, wanted, nodes):
+            stable_after = PENDING_IS_STABLE_ON_EKS if state.cloud else PENDING_IS_STABLE
+            is_stable = not state.waits or time.monotonic() - since > stable_after
+            if is_stable and _is_complete(state, wanted, nodes):
                 break
             time.sleep(0.2)
-            now = look(listed)
+            now = observer(listed)
             if now != state:
                 state, since = now, time.monotonic()
     return state
 
 
 def _is_complete(state: State, wanted: Mapping[str, int], nodes: int) -> bool:
-    """Whether there is nothing left to come but what the scheduler refuses."""
+    """Return whether every pod runs or is unschedulable, and every node is ready."""
     if sum(node.ready for node in state.nodes) < nodes:
         return False
     if any(ready < desired for ready, desired in state.daemon_sets.values()):
@@ -185,26 +187,26 @@ def _is_complete(state: State, wanted: Mapping[str, int], nodes: int) -> bool:
 
 
 def _is_quiet(cloud: CloudState) -> bool:
-    """Whether Karpenter is about to do nothing."""
-    return not (cloud.starting or cloud.undecided or any(pool.why_not for pool in cloud.pools.values()))
+    """Return whether Karpenter has nothing left to do."""
+    return not (cloud.starting or cloud.undecided or any(pool.not_ready for pool in cloud.pools.values()))
 
 
-def _scale_sets(pods: Sequence[Object], why: Why) -> dict[str, ScaleSetState]:
+def _scale_sets(pods: Sequence[Object], reasons: Reasons) -> dict[str, ScaleSetState]:
     found: dict[str, list[Object]] = {}
     for pod in pods:
         label = pod["metadata"].get("labels", {}).get(SCALE_SET_LABEL)
         if label:
             found.setdefault(label, []).append(pod)
-    return {label: pods_state(own, why) for label, own in found.items() if any(map(_stays, own))}
+    return {label: pods_state(own, reasons) for label, own in found.items() if any(map(_stays, own))}
 
 
-def pods_state(pods: Sequence[Object], why: Why) -> ScaleSetState:
-    """What is to be said of pods of one kind."""
+def pods_state(pods: Sequence[Object], reasons: Reasons) -> ScaleSetState:
+    """Return the state of pods of one kind."""
     own = [pod for pod in pods if _stays(pod)]
     return ScaleSetState(
         running=sum(pod["status"].get("phase") == "Running" for pod in own),
         pending=sum(pod["status"].get("phase") == "Pending" for pod in own),
-        reasons=tuple(sorted({reason for pod in own for reason in why(pod)})),
+        reasons=tuple(sorted({reason for pod in own for reason in reasons(pod)})),
     )
 
 
@@ -213,7 +215,7 @@ def _stays(pod: Object) -> bool:
 
 
 def unscheduled(pod: Object) -> Iterator[str]:
-    """Why the scheduler finds no node for a pod, in its own words."""
+    """Yield the scheduler's message about a pod without a node."""
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             yield condition.get("message", condition.get("reason", ""))
@@ -238,7 +240,7 @@ def _node_state(node: Object, pods: Sequence[Object]) -> NodeState:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod asks of its node: its containers' requests and those of its sidecars, added up."""
+    """Return the requests of a pod: the sum over its containers and sidecars."""
     sidecars = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
     total: dict[str, Decimal] = {}
     for container in [*spec["containers"], *sidecars]:

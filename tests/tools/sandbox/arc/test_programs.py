@@ -46,11 +46,11 @@ def test_a_build_that_does_not_record_its_flags_is_known_by_its_constants(folder
 
 def test_another_version_is_refused(folder: Path) -> None:
     place(folder, LINKED % b"0.13.1")
-    assert "manager is of version 0.13.1, and the stack has ARC 0.14.2" in refused()
+    assert "manager has version 0.13.1, but the stack has ARC 0.14.2" in refused()
 
 
 def test_what_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"there is no {folder / 'manager'}" in refused()
+    assert f"{folder / 'manager'} does not exist" in refused()
     place(folder, LINKED % b"0.14.2", 0o644)
     assert "chmod +x" in refused()
     monkeypatch.delenv(programs.ARC)

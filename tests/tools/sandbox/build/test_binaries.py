@@ -12,7 +12,7 @@ from gpufleet_tools.sandbox.errors import SandboxError
 
 
 def test_a_directory_of_the_users_holds_them_all_or_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="no such directory; it must hold kube-apiserver, "):
+    with pytest.raises(SandboxError, match="no such directory; it must contain kube-apiserver, "):
         binaries.find(str(tmp_path / "absent"))
     for binary in binaries.BINARIES:
         (tmp_path / binary.name).write_text("#!/bin/sh\n")

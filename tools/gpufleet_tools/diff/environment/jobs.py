@@ -1,4 +1,4 @@
-"""The environment of a label's jobs: the pod of its runners and the nodes that it runs on, before and after."""
+"""Changes in the environment of a label's jobs: the pods of its runners and their nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpufleet_tools.diff.evaluation import EvaluatedResource
 from gpufleet_tools.plan.plan import RELEASE
 
 _OF_DOCKER = frozenset({"DOCKER_HOST", "dind-sock", "dind-externals", "docker-data", "podinfo"})
-"""Variables and volumes that a runner has because of Docker."""
+"""Variables and volumes of runners with Docker."""
 
 Change = tuple[str, str, str]
-"""What it is, its value before and after."""
+"""Name of a field, its value before and after."""
 
 
 def runner_releases(resources: Sequence[EvaluatedResource]) -> dict[str, EvaluatedResource]:
@@ -26,7 +26,7 @@ def runner_releases(resources: Sequence[EvaluatedResource]) -> dict[str, Evaluat
 
 
 def environments(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> dict[str, list[Change]]:
-    """Return what changes in the environment of each label's jobs; labels without a change are left out."""
+    """Return the changes in the environment of each label's jobs. Labels without a change are omitted."""
     old, new = runner_releases(before), runner_releases(after)
     pools = node_pools(before), node_pools(after)
     changes = {}
@@ -53,40 +53,42 @@ def _of_pod(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     ignored = _OF_DOCKER if gains_or_loses_docker else frozenset()
     # In Kubernetes mode the chart adds the volume of the work folder.
     ignored |= {"work"} if old.get(_MODE) != new.get(_MODE) else frozenset()
-    changes = [(what, say(old), say(new)) for what, say in _SAID.items()]
+    changes = [(what, text(old), text(new)) for what, text in _TEXTS.items()]
     if not gains_or_loses_docker:
-        changes += [(what, say(old), say(new)) for what, say in _SAID_OF_DOCKER.items()]
+        changes += [(what, text(old), text(new)) for what, text in _DOCKER_TEXTS.items()]
     found = [change for change in changes if change[1] != change[2]]
-    for what, part in {**_WRITTEN, **({} if gains_or_loses_docker else _WRITTEN_OF_DOCKER)}.items():
+    for what, part in {**_PARTS, **({} if gains_or_loses_docker else _DOCKER_PARTS)}.items():
         if part(old) != part(new):
             found.append((what, *_shown(part(old), part(new))))
-    for field in sorted((old.keys() | new.keys()) - _NAMED_ELSEWHERE):
+    for field in sorted((old.keys() | new.keys()) - _COMPARED_BY_PART):
         if old.get(field) != new.get(field):
             found.append((WORDS.get(field, f"{field} of the pods"), *_shown(old.get(field), new.get(field))))
-    for what, items in _NAMED.items():
+    for what, items in _COLLECTIONS.items():
         before, after = ({key: item for key, item in items(pod).items() if key not in ignored} for pod in (old, new))
         found += _between(what, before, after)
     return found
 
 
 def _between(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Name what comes, goes and changes among items with names; a value may be private, so that it is not shown."""
-    gone, come = ([key for key in side if key not in other] for side, other in ((before, after), (after, before)))
-    other = [key for key in before if key in after and before[key] != after[key]]
-    changes = [(what, ", ".join(gone) or "none", ", ".join(come) or "none")] if gone or come else []
-    return changes + ([(f"value of {what}", ", ".join(other), "another")] if other else [])
+    """Return the names of items that are removed, added or changed. Their values may be private and are not shown."""
+    removed, added = ([key for key in side if key not in other] for side, other in ((before, after), (after, before)))
+    changed = [key for key in before if key in after and before[key] != after[key]]
+    changes = [(what, ", ".join(removed) or "none", ", ".join(added) or "none")] if removed or added else []
+    return changes + ([(f"value of {what}", ", ".join(changed), "another value")] if changed else [])
 
 
 _LONGEST = 60
-"""Characters of a value that has room in a table's cell."""
+"""Maximum length of a value in a table's cell."""
 
 
 def _shown(before: Any, after: Any) -> tuple[str, str]:
-    """Return both sides of a value as text; a long value only as what becomes of it."""
+    """Return both sides of a value as text. Of a long value, only whether it is set, removed or changed."""
     texts = [_text(value) for value in (before, after)]
     if max(map(len, texts)) <= _LONGEST and "\n" not in "".join(texts):
         return texts[0], texts[1]
-    return ("none" if before in _NOTHING else "set"), ("none" if after in _NOTHING else "another" if before else "set")
+    return ("none" if before in _NOTHING else "set"), (
+        "none" if after in _NOTHING else "another value" if before else "set"
+    )
 
 
 _NOTHING: Sequence[Any] = (None, {}, [], "")
@@ -100,7 +102,7 @@ def _text(value: Any) -> str:
     return redacted(value if isinstance(value, str) else json.dumps(value, default=str, sort_keys=True))
 
 
-# -- what a pod says --------------------------------------------------------------------------------------------------
+# -- fields of a pod --------------------------------------------------------------------------------------------------
 
 
 def _container(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -109,7 +111,7 @@ def _container(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _image(pod: Mapping[str, Any], container: str) -> str:
-    """The image with a digest that is short enough to read."""
+    """Return the image with a shortened digest."""
     return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1…", str(_container(pod, container).get("image", "none")))
 
 
@@ -136,7 +138,7 @@ def _groups(pod: Mapping[str, Any]) -> str:
     return ", ".join(map(str, groups)) or "none"
 
 
-_SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "jobs run in image": lambda pod: _image(pod, "runner"),
     "image pull policy": lambda pod: str(_container(pod, "runner").get("imagePullPolicy", "none")),
     "pool": lambda pod: str(pod.get("nodeSelector", {}).get(POOL_LABEL, "none")),
@@ -146,9 +148,9 @@ _SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "render group": _groups,
     "disk": _disk,
 }
-"""What the pod says in one word."""
+"""Fields of a pod that have one value."""
 
-_SAID_OF_DOCKER: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+_DOCKER_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "Docker's daemon runs in image": lambda pod: _image(pod, "dind"),
     "Docker's daemon starts with": lambda pod: " ".join(
         str(each) for each in _container(pod, "dind").get("args", [])
@@ -167,22 +169,22 @@ def _volumes(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mounts(pod: Mapping[str, Any]) -> list[Any]:
-    """Mounts of the runner beside the one that `_volumes` has of each volume."""
+    """Return the runner's mounts, except the one of each volume that `_volumes` returns."""
     mounts = _container(pod, "runner").get("volumeMounts", [])
     of_volumes = {str(each.get("name")): each for each in mounts}
     return [each for each in mounts if each is not of_volumes[str(each.get("name"))]]
 
 
 def _start(pod: Mapping[str, Any], part: str) -> Any:
-    """Command or arguments of the runner; None for those that every runner has, with Docker or without."""
+    """Return command or arguments of the runner; None for the default ones, with or without Docker."""
     words = _container(pod, "runner").get(part)
-    own = words == _COMMAND or (isinstance(words, list) and any(_DOCKER_SCRIPT in str(word) for word in words))
-    return None if own else words
+    is_default = words == _COMMAND or (isinstance(words, list) and any(_DOCKER_SCRIPT in str(word) for word in words))
+    return None if is_default else words
 
 
 _COMMAND = ["/home/runner/run.sh"]
 _DOCKER_SCRIPT = "/etc/podinfo/gha-render-devices"
-"""Command of a runner, and what the script writes that waits for Docker (components/gpufleet/arc/runner_pod.py)."""
+"""Default command of a runner, and part of the script that waits for Docker (gpufleet/arc/runner_pod.py)."""
 
 
 def _limit(name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -195,7 +197,7 @@ def _extended(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _GPU = re.compile(r"(amd|nvidia)\.com/.+")
-"""Names of GPUs, whose number the label has."""
+"""Resource names of GPUs, whose number is a field of the label."""
 
 _MODE = "containerMode"
 
@@ -210,17 +212,17 @@ WORDS: Mapping[str, str] = {
     "imagePullSecrets": "Secrets for pulling images",
     "priorityClassName": "PriorityClass",
     "serviceAccountName": "service account of the runners",
-    "terminationGracePeriodSeconds": "seconds that an ended runner has",
+    "terminationGracePeriodSeconds": "termination grace period of the runners",
     "topologySpreadConstraints": "spread of the pods",
 }
-"""Fields of a pod's spec, in the words of the settings that they come from."""
+"""Descriptions of a pod's fields, equal to those of their settings."""
 
-_NAMED_ELSEWHERE = frozenset(
+_COMPARED_BY_PART = frozenset(
     {"containers", "initContainers", "nodeSelector", "runtimeClassName", "securityContext", "tolerations", "volumes"}
 )
-"""Fields of a pod's spec whose parts have words of their own."""
+"""Fields of a pod's spec whose parts are compared one by one."""
 
-_WRITTEN: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+_PARTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "command of the runner": lambda pod: _start(pod, "command"),
     "arguments of the runner": lambda pod: _start(pod, "args"),
     "CPU limit": _limit("cpu"),
@@ -233,25 +235,25 @@ _WRITTEN: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "variables from Secrets and ConfigMaps": lambda pod: _container(pod, "runner").get("envFrom"),
     "mounts of the runner": _mounts,
 }
-"""Parts of a pod as they are written."""
+"""Parts of a pod that are compared as a whole."""
 
-_WRITTEN_OF_DOCKER: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+_DOCKER_PARTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "mounts of Docker's daemon": lambda pod: _container(pod, "dind").get("volumeMounts"),
     "startup probe of Docker's daemon": lambda pod: _container(pod, "dind").get("startupProbe"),
 }
 
 _OWN = frozenset({"runner", "dind", "init-dind-externals"})
-"""Containers whose parts have words of their own."""
+"""Containers whose parts are compared one by one."""
 
 
 def _others(pod: Mapping[str, Any], part: str) -> dict[str, Any]:
     return {str(each.get("name")): each for each in pod.get(part, []) if each.get("name") not in _OWN}
 
 
-_NAMED: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+_COLLECTIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "environment variables": lambda pod: _variables(_container(pod, "runner")),
     "volumes": _volumes,
     "init containers": lambda pod: _others(pod, "initContainers"),
     "containers": lambda pod: _others(pod, "containers"),
 }
-"""What the pod has by name."""
+"""Fields of a pod that have named items."""

@@ -1,4 +1,4 @@
-"""Listeners that a change restarts while all runners stay: a rotated key, other limits, other metrics."""
+"""Listeners that a change restarts without replacing runners: a rotated key, other limits, other metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_RUNNERS = (
 
 
 def listener_restarts(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
-    """Return the labels whose listener restarts and whose runners stay."""
+    """Return the labels whose listener restarts while their runners stay."""
     old, new = runner_releases(before), runner_releases(after)
     return sorted(
         label
@@ -32,7 +32,7 @@ def listener_restarts(before: Sequence[EvaluatedResource], after: Sequence[Evalu
 
 
 def _is_the_same_scale_set(old: EvaluatedResource, new: EvaluatedResource) -> bool:
-    """Whether the runners stay as they are; another chart version replaces them."""
+    """Return whether the runners stay; another chart version replaces them."""
     keys = ("namespace", "version")
     if old.urn != new.urn or any(old.inputs.get(key) != new.inputs.get(key) for key in keys):
         return False

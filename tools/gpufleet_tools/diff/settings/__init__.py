@@ -1,1 +1,1 @@
-"""Settings of a stack file before and after, and what a change of each means."""
+"""Changes of the settings in a stack file, and their effects."""

@@ -1,4 +1,4 @@
-"""What changes among the settings of a stack, with the words of the table."""
+"""Changed settings of a stack, described as in the table of effects."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gpufleet_tools.diff.settings.table import SETTINGS, Audience, Effect
 Flat = Mapping[Path, str]
 
 _LONGEST = 120
-"""Characters of a value that are shown."""
+"""Maximum length of a value, in characters."""
 
 
 class SettingChange(Documented):
-    """One setting with another value than before."""
+    """Change of one setting."""
 
     path: str
-    """The setting, dotted."""
+    """Dotted path of the setting."""
     audience: Audience
-    """Who notices the change."""
+    """People who notice the change."""
     words: str
-    """What changes."""
+    """Description of the setting."""
     before: str
-    """Its value before; `none` where it had none."""
+    """Value before; `none` if it was not set."""
     after: str
-    """Its value after."""
+    """Value after; `none` if it is not set."""
     labels: list[str] = []
-    """Labels of the stack, before and after, whose jobs it concerns; none of a setting that is not for users."""
+    """Labels of both revisions whose jobs the setting affects; empty if users do not notice it."""
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def _tree() -> dict[str, Any]:
 
 @functools.cache
 def row(path: Path) -> Path:
-    """Return the path of a setting's row: placeholders take the place of names. Parts that no row has stay."""
+    """Return the path of a setting's row, with placeholders in place of names. Parts that no row has are unchanged."""
     parts: list[str] = []
     tree = _tree()
     for part in path:
@@ -58,13 +58,13 @@ def row(path: Path) -> Path:
 
 
 def effect(path: Path) -> Effect:
-    """Return what a change of a setting means. A setting of another revision that the table does not know is for
-    users: nothing about it is known to be harmless."""
+    """Return the effect of changing a setting. A setting of another revision that the table does not have is assumed to
+    affect users."""
     return SETTINGS.get(".".join(row(path)), Effect("users", "a setting that this gpufleet does not know"))
 
 
 def setting_changes(before: Flat, after: Flat) -> list[SettingChange]:
-    """Return what changes, in the order of the settings. An entry that comes or goes is one change."""
+    """Return the changes, in the order of the settings. An added or removed entry is one change."""
     old, new = _entries(before), _entries(after)
     changes: dict[Path, SettingChange] = {}
     for path in {**before, **after}:
@@ -82,14 +82,14 @@ def setting_changes(before: Flat, after: Flat) -> list[SettingChange]:
 
 
 def _entries(side: Flat) -> set[Path]:
-    """Paths of the entries of maps of sections."""
+    """Return the paths of the entries in maps of sections."""
     return {path[: depth + 1] for path in side for depth, part in enumerate(row(path)[:-1]) if part.startswith("<")}
 
 
 def _change(path: Path, meaning: Effect, old: str | None, new: str | None, before: Flat, after: Flat) -> SettingChange:
     shown = [_shown(value, private=meaning.private) for value in (old, new)]
     if shown[0] == shown[1]:
-        shown = [shown[0], f"another, {shown[1]}" if shown[1] != "set" else "another"]
+        shown = [shown[0], f"another value, {shown[1]}" if shown[1] != "set" else "another value"]
     return SettingChange(
         path=".".join(path),
         audience=meaning.audience,
@@ -108,7 +108,7 @@ def _shown(value: str | None, *, private: bool) -> str:
 
 
 def _concerned(path: Path, side: Flat) -> set[str]:
-    """Labels whose jobs a setting concerns."""
+    """Return the labels whose jobs a setting affects."""
     labels = {each[1] for each in side if each[0] == "runners"}
     match path:
         case ("runners", label, *_):

@@ -1,4 +1,4 @@
-"""Settings as a flat list: each with its path and its value as text, defaults included."""
+"""Settings as a flat list of paths and values, including defaults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The value as people write it: plain words for plain values, else JSON."""
+    """Return the value as text: lists and maps of plain values separated by commas, others as JSON."""
     if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping) and all(isinstance(item, str | int) for item in value.values()):

@@ -1,7 +1,7 @@
-"""What a change of each setting means, and for whom.
+"""Effect of a change of each setting, and the people who notice it.
 
-Every setting of the JSON Schema has a row; tests/tools/diff/test_settings.py says which one is missing. A row of a map
-of sections (`runners`) is about its entries. What is in a list belongs to the list's row.
+Every setting of the JSON Schema has a row; tests/tools/diff/test_settings.py reports missing rows. The row of a map of
+sections (`runners`) describes its entries. The row of a list covers its items.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Audience = Literal["users", "operators", "no effect"]
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change of one setting means."""
+    """Effect of a change of one setting."""
 
     audience: Audience
-    """`users`: jobs, or people who write workflows, notice it. `operators`: only who runs the fleet does. `no effect`:
+    """`users`: jobs or authors of workflows notice it. `operators`: only operators of the fleet notice it. `no effect`:
     no resource and no job depends on it."""
     words: str
-    """What changes, as a noun phrase. Where the comment says the same of a label, it uses these words."""
+    """Description of the setting, a noun phrase. If it equals the name of a label's field, the report merges both."""
     private: bool = False
-    """Whether values are not shown."""
+    """Whether values are hidden."""
 
 
 def users(words: str, *, private: bool = False) -> Effect:
@@ -73,7 +73,7 @@ _POD: Mapping[str, Effect] = {
     "profiles.<profile>.dnsConfig": users("DNS settings"),
     "profiles.<profile>.hostAliases": users("lines of /etc/hosts"),
     "profiles.<profile>.hostUsers": users("user namespace of the pods"),
-    "profiles.<profile>.terminationGracePeriodSeconds": users("seconds that an ended runner has"),
+    "profiles.<profile>.terminationGracePeriodSeconds": users("termination grace period of the runners"),
     "profiles.<profile>.listenerTemplate": operators("pod template of the listeners"),
     "profiles.<profile>.listenerMetrics.counters": operators("counters of the listeners"),
     "profiles.<profile>.listenerMetrics.gauges": operators("gauges of the listeners"),
@@ -128,8 +128,8 @@ _EVERY_STACK: Mapping[str, Effect] = {
     "runners.<label>.gpus": users("GPUs"),
     "runners.<label>.cpu": users("CPU"),
     "runners.<label>.memory": users("memory"),
-    "runners.<label>.min": users("idle"),
-    "runners.<label>.max": users("at most"),
+    "runners.<label>.min": users("min"),
+    "runners.<label>.max": users("max"),
     "runners.<label>.docker": users("Docker"),
     "runners.<label>.additionalLabels": users("additional labels, which only a new scale set gets"),
     "runners.<label>.limits.cpu": users("CPU limit"),

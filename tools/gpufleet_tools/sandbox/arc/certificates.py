@@ -1,4 +1,4 @@
-"""Keys of the sandbox: the certificate of the simulated GitHub, and private keys for Apps."""
+"""Keys of the sandbox: the certificate of the simulated GitHub, and private keys of GitHub Apps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAYS = 365
 
 
 def app_key(file: Path) -> str:
-    """Return the private key in a file as PEM, created when it is missing: an App's key, as GitHub gives it out."""
+    """Return the private key of a GitHub App in a file, as PEM. Create it if it is missing."""
     if not file.exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         _write_key(key, file)
@@ -23,8 +23,8 @@ def app_key(file: Path) -> str:
 
 
 def write(folder: Path, names: Collection[str]) -> tuple[Path, Path]:
-    """Write a certificate for these host names, and return the file with it and its key, and the file with the
-    authority that it is signed by. They are new each time: whoever trusts the authority is started with it."""
+    """Write a certificate for these host names. Return the file with certificate and key, and the file with its
+    authority. Both are new each time: processes that trust the authority are started afterwards."""
     authority_key, key = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "simulated GitHub")])
     authority = _certificate(authority_name, authority_key, authority_name, authority_key, (), authority=True)

@@ -1,4 +1,4 @@
-"""ARC's charts, rendered by Helm into the objects that it would install."""
+"""Rendering of ARC's charts with Helm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = 120
 
 
 def rendered(release: Release) -> list[dict[str, Any]]:
-    """Return the objects of a release, CRDs first. Raises SandboxError with what Helm says."""
+    """Return the objects of a release, CRDs first. Raises SandboxError with Helm's message."""
     command = [shutil.which("helm") or str(helm.find()), "template", release.name, *_chart(release)]
     command += ["--namespace", release.namespace, "--include-crds", "--values", "-"]
     done = subprocess.run(
@@ -32,8 +32,8 @@ def rendered(release: Release) -> list[dict[str, Any]]:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise SandboxError(f"Helm cannot render release {release.name}: {said[-1] if said else 'it says nothing'}")
+        errors = done.stderr.strip().splitlines()
+        raise SandboxError(f"Helm cannot render release {release.name}: {errors[-1] if errors else 'no message'}")
     objects = [each for each in yaml.load_all(done.stdout, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each]
     for each in objects:
         if each["kind"] not in _CLUSTER_WIDE:
@@ -45,11 +45,11 @@ _CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"
 
 
 def _chart(release: Release) -> list[str]:
-    """The arguments that name the chart: a file of the folder, or where the stack takes it from."""
+    """Return the arguments for the chart: a file in the folder of charts, or the stack's own reference."""
     if folder := os.environ.get(CHARTS):
         file = Path(folder) / f"{release.chart_name}-{release.version}.tgz"
         if not file.is_file():
-            raise SandboxError(f"{CHARTS}: there is no {file}, which release {release.name} needs")
+            raise SandboxError(f"{CHARTS}: {file} does not exist; release {release.name} requires it")
         return [str(file)]
     repository = ["--repo", release.repository] if release.repository else []
     return [release.chart, "--version", release.version, *repository]

@@ -1,4 +1,4 @@
-"""The API server as the sandbox's kubelet and runners use it: calls, patches of status, and watches without end."""
+"""Client of the API server for the sandbox's kubelet and runners: calls, patches of status, and permanent watches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE = 0.3
 
 
 class Cluster:
-    """One API server. It may be away for a while; then calls raise urllib3's exceptions, and watches begin again."""
+    """One API server. While it is unavailable, calls raise urllib3's exceptions, and watches reconnect."""
 
     def __init__(self, kubeconfig: Path) -> None:
         settings = api_server.configuration(kubeconfig)
@@ -32,13 +32,13 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """The port at which it listens on loopback."""
+        """Port on loopback."""
         port = urlsplit(self.address).port
         assert port is not None
         return port
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
-        """Return the status and the object of one answer."""
+        """Send one request, and return the HTTP status and the object of the response."""
         text = None if body is None else json.dumps(body)
         headers = {"Content-Type": kind} if body is not None else {}
         answer = self._connections.request(
@@ -47,13 +47,13 @@ class Cluster:
         return answer.status, json.loads(answer.data) if answer.data else None
 
     def patch_status(self, pod: Object, status: Object) -> int:
-        """Merge into the status of a pod, unless it is another pod of that name by now; return the HTTP status."""
+        """Merge into the status of a pod unless another pod has replaced it. Return the HTTP status."""
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         return self.call("PATCH", pod_path(pod) + "/status", body, "application/strategic-merge-patch+json")[0]
 
     def watch(self, path: str, selector: str) -> Iterator[tuple[str, Object]]:
-        """Yield every object there is as ADDED, then every change, for ever. An object that goes while the API server
-        is away yields nothing: look at what `listed` says."""
+        """Yield every existing object as ADDED, then every change, indefinitely. The deletion of an object while the
+        API server is unavailable is not reported."""
         query = {"labelSelector": selector}
         while True:
             try:
@@ -81,10 +81,10 @@ def _events(stream: Any) -> Iterator[tuple[str, Object]]:
 
 
 def pod_path(pod: Object) -> str:
-    """Return where the API server has a pod."""
+    """Return the API path of a pod."""
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
 def now() -> str:
-    """Return the time as Kubernetes writes it."""
+    """Return the time in the format of Kubernetes."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

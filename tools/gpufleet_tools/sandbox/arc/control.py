@@ -1,4 +1,4 @@
-"""The process around ARC as others see it: what it is started with, and the commands that it takes."""
+"""Interface of the process that runs ARC: its configuration, and its commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY_HEADER = "X-Sandbox-Key"
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the process is given, in a file."""
+    """Configuration of the process, which it reads from a file."""
 
     kubeconfig: str
     folder: str
@@ -31,7 +31,7 @@ class Configuration:
     """Key of the control server, which only this user can read."""
 
     def write(self, file: Path) -> None:
-        """Write it where only this user can read it."""
+        """Write it to a file that only this user can read."""
         file.touch(mode=0o600)
         file.write_text(json.dumps(dataclasses.asdict(self)))
 
@@ -42,40 +42,40 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Control:
-    """The way to the process around ARC (world.py)."""
+    """Connection to the process that runs ARC (world.py)."""
 
     port: int
     key: str
 
     @classmethod
     def of(cls, control_plane: ControlPlane) -> Control:
-        """The way to that of a sandbox. Raises SandboxError where ARC is not real."""
+        """Return the connection to that of a sandbox. Raises SandboxError if ARC is simulated."""
         file = control_file(control_plane)
         try:
             content = json.loads(file.read_text())
         except FileNotFoundError:
             raise SandboxError(
-                "GitHub takes commands only where ARC is real: gpufleet sandbox up STACK --arc real"
+                "the simulated GitHub accepts commands only with the real ARC: gpufleet sandbox up STACK --arc real"
             ) from None
         return cls(content["port"], content["key"])
 
     def call(self, command: str, **arguments: Any) -> Any:
-        """Do a command, and return its answer. Raises SandboxError."""
+        """Run a command, and return its result. Raises SandboxError."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=60)
         try:
             connection.request("POST", f"/{command}", json.dumps(arguments), {KEY_HEADER: self.key})
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise SandboxError(f"the simulated GitHub does not answer ({error}); bring the sandbox up again") from error
+            raise SandboxError(f"the simulated GitHub does not respond ({error}); start the sandbox again") from error
         finally:
             connection.close()
         if answer.status != http.client.OK:
-            raise SandboxError(f"the simulated GitHub refuses {command}: {content.decode(errors='replace')}")
+            raise SandboxError(f"the simulated GitHub rejects {command}: {content.decode(errors='replace')}")
         return json.loads(content) if content else None
 
     def answers(self) -> bool:
-        """Whether the process answers."""
+        """Return whether the process responds."""
         try:
             self.call("state")
         except SandboxError:
@@ -84,12 +84,12 @@ class Control:
 
 
 def control_file(control_plane: ControlPlane) -> Path:
-    """The file with port and key, which only this user can read."""
+    """Return the file with port and key, which only this user can read."""
     return control_plane.directory / "arc" / "control.json"
 
 
 def write(control_plane: ControlPlane, configuration: Configuration, port: int) -> Control:
-    """Write the file for the commands to come."""
+    """Write the file with port and key for later commands."""
     file = control_file(control_plane)
     file.touch(mode=0o600)
     file.write_text(json.dumps({"port": port, "key": configuration.key}))

@@ -1,7 +1,7 @@
-"""GitHub as far as ARC sees it, simulated: scale sets, runners, jobs, and the session of each listener.
+"""Simulated GitHub: scale sets, runners, jobs, and the session of each listener.
 
-It decides what GitHub decides: which listener is offered a job, which runner gets it, and which credentials are valid.
-Nothing here speaks HTTP (github_api.py), and nothing knows of pods (runners.py).
+It makes GitHub's decisions: which listener gets a job, which runner runs it, and which credentials are valid. HTTP is
+in github_api.py, pods are in runners.py.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SESSION_SECONDS = 80.0
-"""Seconds without a poll after which another listener may open a session. GitHub's own figure is not published; a
-listener polls at least every 50 seconds."""
+"""Seconds without a poll after which another listener may open a session. GitHub does not publish its value; a listener
+polls at least every 50 seconds."""
 
 JobState = Literal["queued", "assigned", "running", "completed"]
 
 STATES: tuple[JobState, ...] = ("queued", "assigned", "running", "completed")
-"""In the order in which a job has them."""
+"""States in the order of a job's life."""
 
 
 @dataclass(eq=False)
@@ -32,20 +32,20 @@ class Job:
 
     id: int
     label: str
-    """What its `runs-on` says."""
+    """Value of its `runs-on`."""
     seconds: float | None
-    """How long it runs; None until someone ends it."""
+    """Run time in seconds; None if it runs until a command ends it."""
     state: JobState = "queued"
     result: str = ""
     runner: str = ""
     """Name of its runner."""
     times: dict[str, float] = field(default_factory=dict)
-    """When it was queued, assigned, started and finished, as Unix time."""
+    """Unix times at which it was queued, assigned, started and finished."""
 
 
 @dataclass(eq=False)
 class Runner:
-    """A registered runner, which takes one job."""
+    """A registered runner, which runs one job."""
 
     id: int
     name: str
@@ -56,16 +56,16 @@ class Runner:
 
 @dataclass(eq=False)
 class Session:
-    """The one session of a scale set, in which its listener receives messages."""
+    """The session of a scale set, in which its listener receives messages."""
 
     id: str
     owner: str
     credential: str
-    """Fingerprint of the credentials with which it was opened."""
+    """Fingerprint of the credentials that opened it."""
     token: str
     polled: float
     capacity: int = 0
-    """Runners that the listener has said it has room for."""
+    """Maximum number of runners, as reported by the listener."""
     messages: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
 
 
@@ -75,11 +75,11 @@ class ScaleSet:
 
     id: int
     body: dict[str, Any]
-    """As the client wrote it, with what GitHub adds."""
+    """The client's object with the fields that GitHub adds."""
     session: Session | None = None
     last_message: int = 0
     jobs: dict[int, Job] = field(default_factory=dict)
-    """Jobs that its listener has acquired and that are not completed."""
+    """Jobs that its listener has acquired and that are not completed, by ID."""
     runners: dict[int, Runner] = field(default_factory=dict)
 
     @property
@@ -88,23 +88,23 @@ class ScaleSet:
 
 
 class GitHub:
-    """The state, and what happens to it. Methods are called with `lock` held, unless they say otherwise."""
+    """State and operations of the simulated GitHub. The caller of a method holds `lock`, except for `poll`."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.version = 0
-        """Goes up with each change."""
+        """Number of changes."""
         self.scale_sets: dict[int, ScaleSet] = {}
         self.runners: dict[str, Runner] = {}
-        """By name."""
+        """Runners by name."""
         self.jobs: dict[int, Job] = {}
         self.revoked: set[str] = set()
-        """Fingerprints of credentials that are refused."""
+        """Fingerprints of revoked credentials."""
         self.used: dict[str, str] = {}
-        """The path of the organisation or repository, by fingerprint of the credentials that were used for it."""
+        """Path of the organisation or repository, by fingerprint of the credentials used for it."""
         self.too_old: set[str] = set()
-        """Labels whose runners are too old to be given jobs."""
+        """Labels whose runners are too old to get jobs."""
         self._ids = itertools.count(1)
 
     # -- persistence --------------------------------------------------------------------------------------------------
@@ -119,22 +119,23 @@ class GitHub:
         vars(self).update(state)
 
     def touch(self) -> None:
-        """Wake those that wait for a change."""
+        """Notify the threads that wait for a change."""
         self.version += 1
         self.changed.notify_all()
 
     # -- scale sets and sessions --------------------------------------------------------------------------------------
 
     def new_scale_set(self, body: dict[str, Any]) -> ScaleSet:
-        """Create a scale set; jobs that wait for its labels are offered as soon as it has a listener."""
-        made = ScaleSet(next(self._ids), {})
-        made.body = {"runnerGroupName": "Default", **body, "id": made.id, "createdOn": "2026-01-01T00:00:00Z"}
-        self.scale_sets[made.id] = made
+        """Create a scale set. Queued jobs for its labels are offered as soon as it has a listener."""
+        scale_set = ScaleSet(next(self._ids), {})
+        fields = {"id": scale_set.id, "createdOn": "2026-01-01T00:00:00Z"}
+        scale_set.body = {"runnerGroupName": "Default", **body, **fields}
+        self.scale_sets[scale_set.id] = scale_set
         self.touch()
-        return made
+        return scale_set
 
     def delete_scale_set(self, scale_set: ScaleSet) -> None:
-        """Delete a scale set. Its jobs that no runner has yet wait for another one."""
+        """Delete a scale set. Its jobs without a runner are queued again."""
         del self.scale_sets[scale_set.id]
         for job in scale_set.jobs.values():
             if job.state == "assigned":
@@ -142,7 +143,7 @@ class GitHub:
         self.touch()
 
     def open_session(self, scale_set: ScaleSet, owner: str, credential: str, token: str) -> Session | None:
-        """Open the session of a scale set; None while another listener has one."""
+        """Open the session of a scale set. Return None while another listener has one."""
         now = time.time()
         if scale_set.session and now - scale_set.session.polled < SESSION_SECONDS:
             return None
@@ -156,7 +157,7 @@ class GitHub:
         self.touch()
 
     def statistics(self, scale_set: ScaleSet) -> dict[str, int]:
-        """Return the figures by which a listener decides how many runners there should be."""
+        """Return the statistics from which a listener computes the number of runners."""
         states = collections.Counter(job.state for job in scale_set.jobs.values())
         busy = sum(runner.job is not None for runner in scale_set.runners.values())
         return {
@@ -172,7 +173,7 @@ class GitHub:
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def queue(self, label: str, count: int, seconds: float | None) -> None:
-        """Queue jobs for a label, whether anybody serves it or not."""
+        """Queue jobs for a label, which need not be served."""
         for _ in range(count):
             job = Job(next(self._ids), label, seconds, times={"queued": time.time()})
             self.jobs[job.id] = job
@@ -182,12 +183,12 @@ class GitHub:
         self.touch()
 
     def unfinished(self, label: str) -> list[Job]:
-        """Return the jobs of a label that have not ended, those that run last."""
+        """Return the uncompleted jobs of a label; running ones are last."""
         found = [job for job in self.jobs.values() if job.label == label and job.state != "completed"]
         return sorted(found, key=lambda job: (job.state == "running", -job.id))
 
     def offer(self, scale_set: ScaleSet) -> None:
-        """Offer its listener as many waiting jobs as it has said it has room for."""
+        """Offer queued jobs to the listener, up to its capacity."""
         session = scale_set.session
         if session is None:
             return
@@ -196,7 +197,7 @@ class GitHub:
             self._send(scale_set, [_message(job, "JobAvailable", acquireJobUrl="") for job in waiting])
 
     def acquire(self, scale_set: ScaleSet, ids: list[int]) -> list[int]:
-        """Assign jobs to a scale set; return those that it got."""
+        """Assign jobs to a scale set. Return the IDs of those that were still queued."""
         taken = [job for each in ids if (job := self.jobs.get(each)) and job.state == "queued"]
         for job in taken:
             job.state, job.times["assigned"] = "assigned", time.time()
@@ -207,7 +208,7 @@ class GitHub:
         return [job.id for job in taken]
 
     def dispatch(self, scale_set: ScaleSet) -> None:
-        """Give assigned jobs to idle runners."""
+        """Start assigned jobs on idle runners."""
         idle = [each for each in scale_set.runners.values() if each.online and each.job is None]
         ready = [job for job in scale_set.jobs.values() if job.state == "assigned"] if idle else []
         for runner, job in zip(idle, ready, strict=False):
@@ -216,7 +217,7 @@ class GitHub:
             self._send(scale_set, [_message(job, "JobStarted", runnerId=runner.id, runnerName=runner.name)])
 
     def end(self, job: Job, result: str) -> Runner | None:
-        """End a job, and return its runner, which is registered no more; None for a job that no runner had."""
+        """Complete a job and unregister its runner. Return the runner; None for a job without one."""
         scale_set = next((each for each in self.scale_sets.values() if job.id in each.jobs), None)
         job.state, job.result, job.times["finished"] = "completed", result, time.time()
         runner = self.runners.pop(job.runner, None)
@@ -239,7 +240,7 @@ class GitHub:
         job.times.pop("assigned", None)
 
     def _send(self, scale_set: ScaleSet, messages: list[dict[str, Any]]) -> None:
-        """Put messages into the queue of a session; the next poll takes all of them as one."""
+        """Add messages to the queue of a session. The next poll returns all of them as one."""
         if scale_set.session:
             scale_set.last_message += 1
             scale_set.session.messages.append((scale_set.last_message, messages))
@@ -248,7 +249,7 @@ class GitHub:
     # -- runners ------------------------------------------------------------------------------------------------------
 
     def register(self, scale_set: ScaleSet, name: str) -> Runner | None:
-        """Register a runner; None where its name is taken."""
+        """Register a runner. Return None if its name is taken."""
         if name in self.runners:
             return None
         runner = self.runners[name] = Runner(next(self._ids), name, scale_set.id)
@@ -257,7 +258,7 @@ class GitHub:
         return runner
 
     def unregister(self, runner: Runner) -> bool:
-        """Remove a runner; False while it has a job."""
+        """Remove a runner. Return False while it has a job."""
         if runner.job:
             return False
         del self.runners[runner.name]
@@ -267,7 +268,7 @@ class GitHub:
         return True
 
     def runner_starts(self, name: str) -> bool:
-        """Bring a registered runner online; False where GitHub gives it no jobs, since it is too old."""
+        """Bring a registered runner online. Return False if it is too old to get jobs."""
         runner = self.runners.get(name)
         if runner is None or runner.online:
             return True
@@ -281,7 +282,7 @@ class GitHub:
         return True
 
     def runner_is_lost(self, name: str) -> None:
-        """Fail the job of a runner whose pod has gone with it. Without a job it may come back in another pod."""
+        """Fail the job of a runner whose pod was deleted. A runner without a job may come back in another pod."""
         runner = self.runners.get(name)
         if runner and runner.job:
             self.end(runner.job, "failed")
@@ -292,12 +293,12 @@ class GitHub:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def poll(self, scale_set: ScaleSet, session: Session, capacity: int, seconds: float) -> dict[str, Any] | None:
-        """Wait for messages and return them as one; None when there are none in time, or the session has ended."""
+        """Wait for messages and return them as one. Return None after a timeout or the end of the session."""
         deadline = time.monotonic() + seconds
         with self.lock:
             session.polled = time.time()
             session.capacity = capacity
-            # A job that was offered and not acquired is offered again.
+            # Jobs that were offered but not acquired are offered again.
             if not session.messages:
                 self.offer(scale_set)
             while not session.messages:

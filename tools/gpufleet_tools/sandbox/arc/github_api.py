@@ -1,8 +1,8 @@
-"""The HTTP routes that ARC's client calls, answered from the simulated GitHub.
+"""HTTP routes of the simulated GitHub for ARC's client.
 
-What the client insists on is in its source: client.go and session_client.go of actions/scaleset v0.4.0. Status 201 for
-tokens, 204 for every deletion, also of an agent that is gone (with 404 the controller would try again for ever), 200 or
-202 for a poll, and 401 to have it ask for a new token.
+The client's requirements are in its source, client.go and session_client.go of actions/scaleset v0.4.0: status 201 for
+tokens; 204 for every deletion, even of an agent that no longer exists (after 404 the controller would retry forever);
+200 or 202 for a poll; 401 to request a new token.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from gpufleet_tools.sandbox.arc.github import GitHub, ScaleSet
 
 SERVICE = "pipelines.actions.githubusercontent.com"
-"""Host of the scale-set service, which GitHub names in its answers."""
+"""Host of the scale-set service in GitHub's responses."""
 
 TOKEN_SECONDS = 3600.0
-"""How long a token of the service is valid."""
+"""Validity of a token of the service."""
 
 POLL_SECONDS = 50.0
-"""How long GitHub keeps a poll waiting."""
+"""Duration of a long poll."""
 
 Answer = tuple[int, Any]
 
@@ -41,18 +41,18 @@ class Request:
     path: str
     query: Mapping[str, str]
     authorization: str
-    """The token, without `Bearer`."""
+    """Token without `Bearer`."""
     capacity: int
-    """Runners that a poll has room for."""
+    """Maximum number of runners, in a poll."""
     body: Any
 
 
 Signer = Callable[[str], str | None]
-"""Takes an App's JSON web token, and gives the fingerprint of the key that signed it; None if nobody knows it."""
+"""Function that takes a GitHub App's JSON web token and returns the fingerprint of its signer; None if unknown."""
 
 
 def fingerprint(secret: bytes) -> str:
-    """Return what names a token or a public key in tables and logs."""
+    """Return the fingerprint of a token or a public key, for tables and logs."""
     return hashlib.sha256(secret).hexdigest()[:12]
 
 
@@ -75,7 +75,7 @@ class Api:
         ]
 
     def answer(self, request: Request) -> Answer:
-        """Return the status and the body for a request."""
+        """Return status and body of the response to a request."""
         for pattern, route in self._routes:
             if found := pattern.fullmatch(request.path):
                 return route(request, **found.groupdict())
@@ -84,7 +84,7 @@ class Api:
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     def _access_token(self, request: Request, installation: str) -> Answer:
-        """An App proves itself with a web token that its private key has signed."""
+        """Return an access token for a GitHub App, whose web token must be signed with its private key."""
         signer = self._signer(request.authorization)
         if signer is None or signer in self._github.revoked:
             return _UNAUTHORIZED
@@ -105,7 +105,7 @@ class Api:
         return 200, {"url": f"https://{SERVICE}", "token": _token(credential), "token_schema": "OAuthAccessToken"}
 
     def _credential(self, authorization: str) -> str:
-        """An installation's token names its App's key; any other token is named by its digest."""
+        """Return the fingerprint of the App's key in an installation's token, or that of any other token."""
         if authorization.startswith("ghs_"):
             return authorization.removeprefix("ghs_")
         return fingerprint(authorization.encode())
@@ -236,7 +236,7 @@ def _stamp(at: float) -> str:
 
 
 def _token(credential: str) -> str:
-    """A token of the service: the client reads nothing in it but when it expires."""
+    """Return a token of the service. The client reads only its expiry."""
 
     def part(value: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
@@ -246,7 +246,7 @@ def _token(credential: str) -> str:
 
 
 def _credential_of(token: str) -> str:
-    """The credential that a token of the service was given for."""
+    """Return the credential for which a token of the service was issued."""
     try:
         part = token.split(".")[1]
         return str(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))["credential"])

@@ -1,7 +1,8 @@
-"""The kubelet of ARC's own pods: runs the controller and the listeners as processes, and reports what becomes of them.
+"""Kubelet of ARC's own pods: runs the controller and the listeners as processes, and reports their state.
 
-kwok simulates all other pods. These two are real: command, arguments, environment, service account and secrets are as
-the pod says, and the program is that of the image's tag. Each process has namespaces of its own (namespace.py).
+kwok simulates all other pods. These processes are real: command, arguments, environment, service account and secrets
+are those of the pod, and the program has the version of the image's tag. Each process has its own namespaces
+(namespace.py).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from gpufleet_tools.sandbox.arc import namespace
 from gpufleet_tools.sandbox.arc.cluster import Cluster, Object, now, pod_path
 
 SELECTOR = "app.kubernetes.io/component in (runner-scale-set-listener,controller-manager)"
-"""Labels of the pods that are run. kwok leaves them alone while ARC is real (control_plane.py)."""
+"""Labels of these pods. kwok ignores them while ARC is real (control_plane.py)."""
 
 HTTPS = 443
 _TOKEN_SECONDS = 365 * 24 * 3600
 _RESTART_PAUSE = 1.0
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 Accept = Callable[[socket.socket], None]
-"""Serves whoever connects to a listening socket, in threads of its own, until the socket is closed."""
+"""Function that serves all connections of a listening socket, in separate threads, until the socket is closed."""
 
 
 @dataclass(eq=False)
 class _Container:
-    """The one container of a pod."""
+    """The only container of a pod."""
 
     pod: Object
     process: subprocess.Popen[bytes] | None = None
@@ -49,7 +50,7 @@ class _Container:
 
 
 class Kubelet:
-    """Runs ARC's pods for as long as its process lives."""
+    """Kubelet that runs ARC's pods until its process ends."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Kubelet:
         self._containers: dict[str, _Container] = {}
 
     def run(self) -> None:
-        """Follow the pods, without end."""
+        """Watch the pods indefinitely."""
         for event, pod in self._cluster.watch("/api/v1/pods", SELECTOR):
             uid = pod["metadata"]["uid"]
             container = self._containers.get(uid)
@@ -87,7 +88,7 @@ class Kubelet:
 
     @property
     def alive(self) -> dict[str, int]:
-        """Process IDs of the containers that run, by pod."""
+        """Process IDs of running containers, by pod."""
         return {
             each.pod["metadata"]["name"]: each.process.pid
             for each in self._containers.values()
@@ -97,10 +98,10 @@ class Kubelet:
     # -- one pod ------------------------------------------------------------------------------------------------------
 
     def _keep(self, container: _Container) -> None:
-        """Run a container until its pod goes; only a restart policy of Always runs it again."""
+        """Run a container until its pod is deleted; restart it only with restart policy Always."""
         restarts = 0
         if container.pod["status"].get("phase") in ("Running", "Failed", "Succeeded"):
-            # It ran under an earlier kubelet, and ended with it.
+            # It was a process of an earlier kubelet, and ended with it.
             self._report(container, _ended(1))
             if container.pod["spec"]["restartPolicy"] != "Always":
                 return
@@ -155,17 +156,17 @@ class Kubelet:
                 start_new_session=True,
             )
             theirs.close()
-            ours.settimeout(_PATIENCE)
+            ours.settimeout(_TIMEOUT)
             _, descriptors, _, _ = socket.recv_fds(ours, 16, 2)
         if len(descriptors) != 2:
             container.process.wait()
-            raise OSError(f"its namespaces cannot be made (log: {place / 'log'})")
+            raise OSError(f"its namespaces cannot be created (log: {place / 'log'})")
         container.sockets = [socket.socket(fileno=each) for each in descriptors]
         for accept, listening in zip((self._github, self._api_server), container.sockets, strict=True):
             threading.Thread(target=accept, args=(listening,), daemon=True).start()
 
     def _terminate(self, container: _Container) -> None:
-        """SIGTERM, the grace period, then the pod is gone: its successor finds the session closed."""
+        """Send SIGTERM, wait for the grace period, then delete the pod. Its successor can open a session at once."""
         process = container.process
         if process and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -181,12 +182,12 @@ class Kubelet:
 
     def _close(self, container: _Container) -> None:
         for each in container.sockets:
-            # Only a shutdown wakes the thread that accepts.
+            # Only a shutdown unblocks the accepting thread.
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
-    # -- what a pod is given ------------------------------------------------------------------------------------------
+    # -- volumes, environment and service account ---------------------------------------------------------------------
 
     def _place(self, pod: Object) -> pathlib.Path:
         place = self._folder / str(pod["metadata"]["uid"])
@@ -206,7 +207,7 @@ class Kubelet:
 
     def _secret(self, pod: Object, name: str) -> dict[str, str]:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/secrets/{name}"
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
             status, secret = self._cluster.call("GET", path)
             if status == 200:
@@ -216,8 +217,8 @@ class Kubelet:
             time.sleep(0.1)
 
     def _value(self, variable: Object, pod: Object, spec: Object, volumes: Mapping[str, pathlib.Path]) -> str:
-        """The value of a variable. A path in a mounted volume becomes that of the folder, since nothing can be mounted
-        where there is no folder."""
+        """Return the value of a variable. A path in a mounted volume is replaced by the path of its folder, since a
+        mount point would have to exist on this machine."""
         if "valueFrom" in variable:
             parts = variable["valueFrom"]["fieldRef"]["fieldPath"].split(".")
             return str(pod[parts[0]][parts[1]])
@@ -243,7 +244,7 @@ class Kubelet:
         (folder / "namespace").write_text(meta["namespace"])
         (folder / "ca.crt").write_bytes(pathlib.Path(self._cluster.certificate_authority).read_bytes())
 
-    # -- what is reported ---------------------------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------------------
 
     def _report(self, container: _Container, state: Mapping[str, Any]) -> None:
         spec = container.pod["spec"]["containers"][0]

@@ -1,11 +1,11 @@
-"""The entry of a container's process: namespaces of its own, then the program, as a kubelet would start it.
+"""Entry point of a container's process: creates namespaces, then starts the program as a kubelet would.
 
     python -I -S namespace.py FOLDER SOCKET
 
-FOLDER has `start.json` and what is mounted. The process has a network of its own with nothing in it but its loopback.
-It listens there at the ports of `start.json`, sends the listening sockets through the descriptor SOCKET, and becomes
-the program: whatever connects to one of these ports speaks with whoever holds the sockets, and nobody else can be
-reached. Standard library only, since it starts once for each container.
+FOLDER has `start.json` and the files to mount. The network namespace has only a loopback interface. The process listens
+there at the ports of `start.json`, sends the listening sockets through the descriptor SOCKET, and then executes the
+program. So all connections of the program lead to the holder of the sockets. Only the standard library is imported,
+since this runs once for each container.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(folder: pathlib.Path, channel: socket.socket) -> None:
-    """Enter the namespaces and become the program."""
+    """Create the namespaces and execute the program."""
     start = json.loads((folder / "start.json").read_text())
     parent = os.getppid()
     _unshare()
@@ -40,7 +40,7 @@ def main(folder: pathlib.Path, channel: socket.socket) -> None:
     sockets = [_listening(port) for port in start["ports"]]
     socket.send_fds(channel, [b"ready"], [each.fileno() for each in sockets])
     channel.close()
-    # Not before: it is cleared where a process gains rights.
+    # Not earlier: the kernel clears it when a process gains privileges.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
@@ -50,7 +50,7 @@ def main(folder: pathlib.Path, channel: socket.socket) -> None:
 def _unshare() -> None:
     user, group = os.getuid(), os.getgid()
     flags = _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWNET | (_CLONE_NEWUSER if user else 0)
-    _check(_LIBC.unshare(flags), "namespaces of its own")
+    _check(_LIBC.unshare(flags), "new namespaces")
     if user:
         pathlib.Path("/proc/self/setgroups").write_text("deny")
         pathlib.Path("/proc/self/uid_map").write_text(f"0 {user} 1")
@@ -58,7 +58,7 @@ def _unshare() -> None:
 
 
 def _mounts(folder: pathlib.Path) -> None:
-    """The service account where clients in a cluster look for it, and the names that lead to its own loopback."""
+    """Mount the service account at its usual path, and a hosts file whose names lead to loopback."""
     account = {each.name: each.read_bytes() for each in (folder / "serviceaccount").iterdir()}
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     _mount(str(folder / "hosts"), "/etc/hosts", None, _MS_BIND)
@@ -84,11 +84,11 @@ def _loopback_up() -> None:
 
 
 def _listening(port: int) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind(("127.0.0.1", port))
-    made.listen(128)
-    return made
+    result = socket.socket()
+    result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    result.bind(("127.0.0.1", port))
+    result.listen(128)
+    return result
 
 
 def _check(result: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""ARC's own programs: where they are, and whether they are of the version that a stack has."""
+"""ARC's own programs: their folder and their version."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from gpufleet_tools.sandbox.errors import SandboxError
 
 ARC = "GPUFLEET_ARC"
-"""Environment variable with a folder that has `manager` and `ghalistener`, or such a folder for each version."""
+"""Environment variable with the folder of `manager` and `ghalistener`, or with such a folder for each version."""
 
 PROGRAMS = ("manager", "ghalistener")
-"""The controller and the listener, as they are called in ARC's image."""
+"""File names of the controller and the listener in ARC's image."""
 
 _LINKED_VERSION = re.compile(rb"actions-runner-controller/build\.Version=(\d+\.\d+\.\d+)")
 
@@ -29,21 +29,21 @@ def find(version: str) -> Path:
     for name in PROGRAMS:
         program = folder / name
         if not program.is_file():
-            raise SandboxError(f"{ARC}: there is no {program}; ARC {version} needs {' and '.join(PROGRAMS)} there")
+            raise SandboxError(f"{ARC}: {program} does not exist; put {' and '.join(PROGRAMS)} of ARC {version} there")
         if not os.access(program, os.X_OK):
             raise SandboxError(f"{ARC}: {program} cannot be executed; chmod +x it")
         if (found := _version(program, version)) != version:
             raise SandboxError(
-                f"{ARC}: {program} is of version {found}, and the stack has ARC {version}; put that version there, or"
+                f"{ARC}: {program} has version {found}, but the stack has ARC {version}; put that version there, or"
                 f" into {Path(given) / version}"
             )
     return folder.resolve()
 
 
 def _version(program: Path, wanted: str) -> str:
-    """The version that was linked into a program; the manager deletes scale sets of another one."""
+    """Return the version that was linked into a program. The manager deletes scale sets of other versions."""
     content = program.read_bytes()
     if recorded := _LINKED_VERSION.search(content):
         return recorded[1].decode()
-    # A build with -trimpath does not record the linker's flags; the value itself is among the constants.
+    # A build with -trimpath does not record the linker's flags, but the value is among the constants.
     return wanted if wanted.encode() in content else "unknown"

@@ -1,4 +1,4 @@
-"""What runs in runner pods, simulated: a runner comes online, has one job, and ends."""
+"""Simulated runners in runner pods: each comes online, runs one job, and ends."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from gpufleet_tools.sandbox.arc.cluster import Cluster, Object, now
 from gpufleet_tools.sandbox.arc.github import GitHub, Job
 
 SELECTOR = "actions-ephemeral-runner=True"
-"""Label that ARC gives to runner pods (resourcebuilder.go at 0.14.2)."""
+"""Label of runner pods, set by ARC (resourcebuilder.go at 0.14.2)."""
 
 TOO_OLD = 7
-"""Exit code of a runner whose version GitHub refuses: ARC then calls the scale set outdated
+"""Exit code of a runner whose version GitHub rejects: ARC then marks the scale set as outdated
 (ephemeralrunner_controller.go at 0.14.2)."""
 
 _TICK = 0.1
 
 
 class Runners:
-    """Runner pods, which kwok brings to Running, and their jobs."""
+    """Runner pods, which kwok sets to Running, and their jobs."""
 
     def __init__(self, cluster: Cluster, github: GitHub) -> None:
         self._cluster = cluster
         self._github = github
         self._pods: dict[str, Object] = {}
-        """Pods that run, by UID."""
+        """Running pods by UID."""
         self._seen: set[str] = set()
 
     def run(self) -> None:
-        """Follow the pods, without end."""
+        """Watch the pods indefinitely."""
         for event, pod in self._cluster.watch("/api/v1/pods", SELECTOR):
             uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
             if event == "DELETED" or "deletionTimestamp" in pod["metadata"]:
@@ -49,7 +49,7 @@ class Runners:
                     self._exit(pod, TOO_OLD)
 
     def work(self) -> None:
-        """End each job when its time has come, without end."""
+        """Complete each job after its run time, indefinitely."""
         while True:
             time.sleep(_TICK)
             with self._github.lock:
@@ -58,13 +58,13 @@ class Runners:
                 self.end(job, "succeeded")
 
     def end(self, job: Job, result: str) -> None:
-        """End a job, and its runner with it. A job that has no runner is only cancelled."""
+        """End a job and its runner. A job without a runner is only cancelled."""
         with self._github.lock:
             if job.state == "completed":
                 return
             self._github.end(job, result)
         for pod in [each for each in self._pods.values() if each["metadata"]["name"] == job.runner]:
-            # One at a time would take seconds with hundreds of jobs.
+            # In parallel: sequential requests would take seconds for hundreds of jobs.
             threading.Thread(target=self._exit, args=(pod, 0), daemon=True).start()
 
     def _exit(self, pod: Object, code: int) -> None:

@@ -1,9 +1,9 @@
-"""The process around the real ARC: the simulated GitHub, the kubelet of ARC's pods, and the runners.
+"""Process that runs the real ARC: the simulated GitHub, the kubelet of ARC's pods, and the runners.
 
     python -m gpufleet_tools.sandbox.arc.world CONFIGURATION PORT
 
-CONFIGURATION is a file as control.py writes it. The process answers commands at PORT of loopback. The
-state of GitHub is kept in a file, so that a process that is started again goes on where the last one was.
+CONFIGURATION is a file that control.py writes. The process serves commands at PORT of loopback. GitHub's state is saved
+in a file, from which a restarted process continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHUNK = 65536
 
 
 class World:
-    """Everything in the process."""
+    """All parts of the process."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -74,7 +74,7 @@ class World:
     # -- the simulated GitHub and the API server, at sockets of other namespaces ---------------------------------------
 
     def serve_github(self, listening: socket.socket) -> None:
-        """Answer at a listening socket as GitHub."""
+        """Serve the simulated GitHub at a listening socket."""
         handler = _github_handler(self.api)
         for connection in _accepted(listening):
 
@@ -85,7 +85,7 @@ class World:
             threading.Thread(target=handle, daemon=True).start()
 
     def serve_api_server(self, listening: socket.socket) -> None:
-        """Hand each connection at a listening socket on to the API server."""
+        """Forward each connection of a listening socket to the API server."""
         for connection in _accepted(listening):
             try:
                 onward = socket.create_connection((LOOPBACK, self.cluster.port))
@@ -101,7 +101,7 @@ class World:
         with contextlib.suppress(FileNotFoundError):
             github: GitHub = pickle.loads((self.folder / "github.pickle").read_bytes())
             for scale_set in github.scale_sets.values():
-                # Its listener has ended with the last process.
+                # Its listener ended with the last process.
                 scale_set.session = None
             return github
         return GitHub()
@@ -121,7 +121,7 @@ class World:
     # -- commands -----------------------------------------------------------------------------------------------------
 
     def command(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Do what a command asks for, and return what there is to say. Raises KeyError for an unknown one."""
+        """Run a command, and return its result. Raises KeyError for an unknown command."""
         commands: dict[str, Callable[..., Any]] = {
             "state": self.state,
             "queue": self._queue,
@@ -134,7 +134,7 @@ class World:
         return commands[name](**arguments)
 
     def state(self) -> dict[str, Any]:
-        """Return scale sets and jobs as they are."""
+        """Return the current scale sets and jobs."""
         with self.github.lock:
             scale_sets = {
                 each.body["name"]: {
@@ -162,16 +162,16 @@ class World:
             self.github.queue(label, count, seconds)
 
     def _assign(self, label: str, count: int) -> None:
-        """Have that many jobs of a label that have not ended: queue more, or end those that run last."""
+        """Set the number of uncompleted jobs of a label: queue more, or cancel some, running ones last."""
         with self.github.lock:
-            there = self.github.unfinished(label)
-            if len(there) < count:
-                self.github.queue(label, count - len(there), None)
-        for job in there[: max(0, len(there) - count)]:
+            unfinished = self.github.unfinished(label)
+            if len(unfinished) < count:
+                self.github.queue(label, count - len(unfinished), None)
+        for job in unfinished[: max(0, len(unfinished) - count)]:
             self.runners.end(job, "cancelled")
 
     def _end(self, label: str | None, count: int | None, result: str) -> int:
-        """End running jobs, the oldest first; return how many."""
+        """End running jobs, oldest first. Return their number."""
         running = self._running(label)[:count]
         for job in running:
             self.runners.end(job, result)
@@ -186,19 +186,19 @@ class World:
             ]
 
     def _deprecate(self, label: str | None) -> list[str]:
-        """Refuse new runners from now on; without a label, those of all."""
+        """Reject new runners of a label, by default of all labels, as too old."""
         with self.github.lock:
             names = [label] if label else [each.body["name"] for each in self.github.scale_sets.values()]
             self.github.too_old |= {*names}
             return names
 
     def _revoke(self, namespace: str, secret: str, owner: str, current: bool) -> list[str]:
-        """Revoke the credentials that were used for an owner; those that the Secret holds now only with `current`."""
+        """Revoke the credentials in the Secret if `current`, else all other credentials that were used for an owner."""
         status, found = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{secret}")
-        held = _held(found.get("data", {})) if status == 200 else ""
+        in_secret = _credential(found.get("data", {})) if status == 200 else ""
         with self.github.lock:
             used = {each for each, path in self.github.used.items() if path.endswith(owner)}
-            revoked = {held} if current else used - {held}
+            revoked = {in_secret} if current else used - {in_secret}
             self.github.revoked |= revoked
             self.github.touch()
         return sorted(revoked)
@@ -215,20 +215,20 @@ class World:
 
 
 class AppKeys:
-    """Public keys of all private keys that Secrets of the cluster have held. GitHub has them from the App's owners."""
+    """Public keys of all private keys that were ever in Secrets of the cluster. The real GitHub stores them itself."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._keys: dict[str, rsa.RSAPublicKey] = {}
 
     def signer(self, token: str) -> str | None:
-        """Return the fingerprint of the key that signed an App's web token; None if no Secret has held it."""
-        if (known := self._among_known(token)) is None:
-            self._look()
-            known = self._among_known(token)
+        """Return the fingerprint of the key that signed an App's web token; None if it was never in a Secret."""
+        if (known := self._known_signer(token)) is None:
+            self._read_secrets()
+            known = self._known_signer(token)
         return known
 
-    def _among_known(self, token: str) -> str | None:
+    def _known_signer(self, token: str) -> str | None:
         signed, _, signature = token.rpartition(".")
         raw = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
         for name, key in list(self._keys.items()):
@@ -237,12 +237,12 @@ class AppKeys:
                 return name
         return None
 
-    def _look(self) -> None:
+    def _read_secrets(self) -> None:
         _, listed = self._cluster.call("GET", "/api/v1/secrets")
         for secret in listed["items"]:
             data = secret.get("data") or {}
             if (key := _public_key(data)) is not None:
-                self._keys[_held(data)] = key
+                self._keys[_credential(data)] = key
 
 
 def _public_key(data: dict[str, str]) -> rsa.RSAPublicKey | None:
@@ -253,8 +253,8 @@ def _public_key(data: dict[str, str]) -> rsa.RSAPublicKey | None:
     return None
 
 
-def _held(data: dict[str, str]) -> str:
-    """The fingerprint of the credentials that a Secret holds; empty where it holds none."""
+def _credential(data: dict[str, str]) -> str:
+    """Return the fingerprint of the credentials in a Secret; empty if it has none."""
     if key := _public_key(data):
         return fingerprint(
             key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -266,7 +266,7 @@ def _held(data: dict[str, str]) -> str:
 
 
 def _accepted(listening: socket.socket) -> Iterator[socket.socket]:
-    """Connections, until the listening socket is closed."""
+    """Yield connections until the listening socket is closed."""
     with contextlib.suppress(OSError):
         while True:
             yield listening.accept()[0]
@@ -298,7 +298,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: thousands of polls say nothing."""
+        """Log nothing: there are thousands of polls."""
 
 
 def _github_handler(api: Api) -> type[_Handler]:

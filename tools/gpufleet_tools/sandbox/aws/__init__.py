@@ -1,1 +1,1 @@
-"""AWS of a sandbox: the simulated API, the real Karpenter, simulated instances."""
+"""Simulated AWS of a sandbox: the API and instances, with the real Karpenter."""

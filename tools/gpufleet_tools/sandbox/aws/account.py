@@ -1,4 +1,4 @@
-"""The AWS account of a stack: what its program registers there, made in a simulated one."""
+"""AWS account of a stack: the resources of its program that Karpenter requires, for a simulated account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = (
     "aws:iam/instanceProfile:InstanceProfile",
     "aws:sqs/queue:Queue",
 )
-"""What Karpenter looks at, by Pulumi type, in the order of making."""
+"""Pulumi types of the resources that Karpenter reads, in the order of creation."""
 
 
 @dataclass(frozen=True)
@@ -33,58 +33,59 @@ class CapacityReservation:
     """A capacity reservation or capacity block, as the stack file describes it."""
 
     id: str
-    """Its ID."""
+    """ID of the reservation."""
     instance_type: str
     """Type of its instances."""
     zone: str
-    """Their zone."""
+    """Zone of its instances."""
     instances: int
     """Number of instances."""
     block: bool
     """Whether it is a capacity block."""
     owner: str
-    """ID of the account that owns it."""
+    """ID of the owner's account."""
     match_criteria: str
     """`open` or `targeted`."""
     tags: Mapping[str, str]
-    """Its tags."""
+    """Tags of the reservation."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What an account has to hold before Karpenter starts. Plain data: it is handed to another process as JSON."""
+    """Content of an account before Karpenter starts. Plain data, which is passed to another process as JSON."""
 
     region: str
     cluster: str
     """Name of the EKS cluster."""
     resources: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
-    """By order of making: `urn`, `type`, `name`, `inputs` without what only a provider could tell, and `depends_on`."""
+    """Resources in the order of creation: `urn`, `type`, `name`, `inputs` without unknown values, and `depends_on`."""
     reservations: tuple[CapacityReservation, ...] = ()
-    """Capacity reservations, which no program makes."""
+    """Capacity reservations, which exist outside the program."""
 
 
 def account_of(plan: Plan, cluster: str, reservations: Iterable[CapacityReservation] = ()) -> Account:
-    """The account that a stack's program would make, as far as Karpenter looks at it, with what is reserved there."""
+    """Return the part of a stack's account that Karpenter reads, with its capacity reservations."""
     resources = [resource for kind in TYPES for resource in plan.owned() if resource.type == kind]
     return Account(region_of(plan), cluster, tuple(_plain(resource) for resource in resources), tuple(reservations))
 
 
 def read(text: str) -> Account:
-    """The account of a JSON document."""
+    """Return the account in a JSON document."""
     found = json.loads(text)
     return Account(**found | {"reservations": tuple(CapacityReservation(**each) for each in found["reservations"])})
 
 
 def reservations_of(settings: Settings) -> list[CapacityReservation]:
-    """Capacity reservations whose contents the stack file tells. Those that are selected by tags get these tags."""
+    """Return the capacity reservations whose instances the stack file declares. Those that are selected by tags get
+    these tags."""
     if not isinstance(settings, EksSettings):
         return []
     found = {}
     for name, pool in settings.cluster.node_pools.items():
         for index, reservation in enumerate(pool.reservations):
             if reservation.holds:
-                made = _reservation(f"{name}/{index}", reservation, reservation.holds, settings.cluster.account)
-                found[made.id] = made
+                each = _reservation(f"{name}/{index}", reservation, reservation.holds, settings.cluster.account)
+                found[each.id] = each
     return list(found.values())
 
 
@@ -99,13 +100,13 @@ def _reservation(
         block=holds.block,
         owner=reservation.owner_id or account,
         match_criteria=reservation.match_criteria or "targeted",
-        # A term may select by the key alone.
+        # A term may select only by key.
         tags={key: "sandbox" if value == "*" else value for key, value in reservation.tags.items()},
     )
 
 
 def region_of(plan: Plan) -> str:
-    """The region of the stack's account."""
+    """Return the region of the stack's account."""
     regions = (resource.inputs.get("region") for resource in plan.owned() if resource.type == _PROVIDER)
     return next((region for region in regions if isinstance(region, str)), _DEFAULT_REGION)
 
@@ -121,7 +122,7 @@ def _plain(resource: Resource) -> dict[str, Any]:
 
 
 def _known(value: Any) -> Any:
-    """The value without the leaves that only a provider could tell."""
+    """Return the value without unknown leaves."""
     if isinstance(value, Mapping):
         return {key: _known(item) for key, item in value.items() if item is not UNKNOWN}
     if isinstance(value, list):

@@ -1,15 +1,15 @@
-"""What AWS would answer and moto does not: a thin layer in front of moto, for Karpenter's questions alone.
+"""Simulated responses of AWS that moto lacks: a layer in front of moto, for the requests of Karpenter.
 
-What it stands for, all in one place:
+All simulated responses:
 
-- Pricing GetProducts: list prices of us-east-1, whatever the region (tools/gpufleet_tools/sandbox/aws/prices.py).
-- EC2 DescribeSpotPriceHistory: the on-demand price in every zone, as Karpenter assumes before it has heard any. moto
-  would say 0.00001 for every type, and which one Karpenter takes would be chance.
-- SSM GetParameter below /aws/service/eks and /aws/service/bottlerocket, and EC2 DescribeImages for what that named:
-  every alias exists, for every version of Kubernetes. Whether AWS ever published it is not known here.
-- EC2 DescribeCapacityReservations: those of the account, with every place free; the simulated EC2 takes off what its
-  instances have (tools/gpufleet_tools/sandbox/build/karpenter.py).
-- EC2 DescribePlacementGroups: the account has none.
+- Pricing GetProducts: list prices of us-east-1 for every region (tools/gpufleet_tools/sandbox/aws/prices.py).
+- EC2 DescribeSpotPriceHistory: the on-demand price in every zone, as Karpenter assumes without prices. moto returns
+  0.00001 for every type, so that Karpenter's choice would be random.
+- SSM GetParameter below /aws/service/eks and /aws/service/bottlerocket, and EC2 DescribeImages for their values: every
+  alias exists for every version of Kubernetes, whether AWS has published it or not.
+- EC2 DescribeCapacityReservations: those of the account, with all instances available; the simulated EC2 subtracts its
+  running instances (tools/gpufleet_tools/sandbox/build/karpenter.py).
+- EC2 DescribePlacementGroups: none.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gpufleet_tools.sandbox.aws.account import CapacityReservation
 
 _EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 READY = "/ready"
-"""A path that AWS has not: an answer there means that the account is made."""
+"""Path that AWS does not have. A response means that the account has been created."""
 _PUBLISHED = ("/aws/service/eks/optimized-ami/", "/aws/service/bottlerocket/")
 
 Parameters = Mapping[str, list[str]]
 
 
 class Answers:
-    """A WSGI application that answers some requests itself and hands the rest on."""
+    """WSGI application that handles some requests itself and passes the others to moto."""
 
     def __init__(
         self, prices: Mapping[str, float], reservations: Sequence[CapacityReservation], moto: WSGIApplication
@@ -44,7 +44,7 @@ class Answers:
         self._reservations = reservations
         self._moto = moto
         self._images: dict[str, str] = {}
-        """Names of SSM parameters, by the image id that was answered."""
+        """Names of SSM parameters, by the image ID in the response."""
         self._json: Mapping[str, Callable[[Any], dict[str, Any] | None]] = {
             "AWSPriceListService.GetProducts": self._products,
             "AmazonSSM.GetParameter": self._parameter,
@@ -61,50 +61,50 @@ class Answers:
             return _answered(start_response, "text/plain", b"")
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
-        if own := self._json.get(environ.get("HTTP_X_AMZ_TARGET", "")):
-            answer = own(json.loads(body))
+        if handler := self._json.get(environ.get("HTTP_X_AMZ_TARGET", "")):
+            answer = handler(json.loads(body))
             if answer is not None:
                 return _answered(start_response, "application/x-amz-json-1.1", json.dumps(answer).encode())
         if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
             parameters = parse_qs(body.decode())
-            asked = self._ec2.get(parameters.get("Action", [""])[0])
-            if asked is not None and (found := asked(parameters, environ)) is not None:
+            action = self._ec2.get(parameters.get("Action", [""])[0])
+            if action is not None and (found := action(parameters, environ)) is not None:
                 return _answered(start_response, "text/xml", found)
             environ["wsgi.input"] = io.BytesIO(body)
         return self._moto(environ, start_response)
 
-    def _products(self, asked: Any) -> dict[str, Any]:
-        tenancy = {each["Field"]: each["Value"] for each in asked.get("Filters", [])}.get("tenancy")
-        # Bare metal is listed as dedicated, everything else that Karpenter asks for as shared.
+    def _products(self, request: Any) -> dict[str, Any]:
+        tenancy = {each["Field"]: each["Value"] for each in request.get("Filters", [])}.get("tenancy")
+        # Karpenter requests bare metal instances as dedicated, all others as shared.
         metal = tenancy == "Dedicated"
         found = {name: price for name, price in self._prices.items() if (".metal" in name) == metal}
         return {"FormatVersion": "aws_v1", "PriceList": [_product(name, price) for name, price in found.items()]}
 
-    def _parameter(self, asked: Any) -> dict[str, Any] | None:
-        name = str(asked["Name"])
+    def _parameter(self, request: Any) -> dict[str, Any] | None:
+        name = str(request["Name"])
         if not name.startswith(_PUBLISHED):
             return None
         image = f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
         self._images[image] = name
         return {"Parameter": {"Name": name, "Type": "String", "Value": image, "Version": 1, "DataType": "text"}}
 
-    def _described_reservations(self, asked: Parameters, _environ: WSGIEnvironment) -> bytes:
-        ids = {values[0] for key, values in asked.items() if key.startswith("CapacityReservationId.")}
+    def _described_reservations(self, parameters: Parameters, _environ: WSGIEnvironment) -> bytes:
+        ids = {values[0] for key, values in parameters.items() if key.startswith("CapacityReservationId.")}
         found = [
             each
             for each in self._reservations
-            if (not ids or each.id in ids) and all(_has(each, name, values) for name, values in _filters(asked))
+            if (not ids or each.id in ids) and all(_has(each, name, values) for name, values in _filters(parameters))
         ]
         return _listed("DescribeCapacityReservations", "capacityReservationSet", *map(_described, found))
 
-    def _described_images(self, asked: Parameters, _environ: WSGIEnvironment) -> bytes | None:
-        wanted = [value for values in asked.values() for value in values if value in self._images]
+    def _described_images(self, parameters: Parameters, _environ: WSGIEnvironment) -> bytes | None:
+        wanted = [value for values in parameters.values() for value in values if value in self._images]
         if not wanted:
             return None
         return _listed("DescribeImages", "imagesSet", *(_image(each, self._images[each]) for each in wanted))
 
-    def _spot_prices(self, _asked: Parameters, environ: WSGIEnvironment) -> bytes:
-        """moto's own answer, which has every type in every zone, with other prices."""
+    def _spot_prices(self, _parameters: Parameters, environ: WSGIEnvironment) -> bytes:
+        """Return moto's response, which has every type in every zone, with other prices."""
         body = b"".join(self._moto(environ, lambda *_: lambda _data: None))
         root = ElementTree.fromstring(body)
         history = root.find("{*}spotPriceHistorySet")
@@ -123,17 +123,18 @@ def _product(name: str, price: float) -> str:
     return json.dumps({"product": {"attributes": {"instanceType": name}}, "terms": {"OnDemand": terms}})
 
 
-def _filters(asked: Parameters) -> Iterator[tuple[str, list[str]]]:
-    """Filters of a request to EC2: `Filter.1.Name`, `Filter.1.Value.1` and so on."""
-    for key, names in asked.items():
+def _filters(parameters: Parameters) -> Iterator[tuple[str, list[str]]]:
+    """Yield the filters of a request to EC2: `Filter.1.Name`, `Filter.1.Value.1` and so on."""
+    for key, names in parameters.items():
         number = re.fullmatch(r"Filter\.(\d+)\.Name", key)
         if number:
             prefix = f"Filter.{number[1]}.Value."
-            yield names[0], [value for name, values in asked.items() if name.startswith(prefix) for value in values]
+            matching = (values for name, values in parameters.items() if name.startswith(prefix))
+            yield names[0], [value for values in matching for value in values]
 
 
 def _has(reservation: CapacityReservation, name: str, values: Sequence[str]) -> bool:
-    """Whether a filter of DescribeCapacityReservations admits a reservation: those by which Karpenter asks
+    """Return whether a filter of DescribeCapacityReservations admits a reservation. Supports the filters of Karpenter
     (`DescribeCapacityReservationsInput` in pkg/providers/capacityreservation/types.go at v1.14.1)."""
     if name == "tag-key":
         return any(value in reservation.tags for value in values)
@@ -178,7 +179,7 @@ def _image(image: str, parameter: str) -> Mapping[str, str]:
 
 
 def _listed(action: str, name: str, *items: Mapping[str, str]) -> bytes:
-    """An answer of EC2: one list of flat items."""
+    """Return a response of EC2 with one list of flat items."""
     root = ElementTree.Element(f"{action}Response", xmlns=_EC2_NAMESPACE)
     ElementTree.SubElement(root, "requestId").text = "00000000-0000-0000-0000-000000000000"
     found = ElementTree.SubElement(root, name)

@@ -1,4 +1,4 @@
-"""A stack's AWS on this machine: the API with the stack's account, Karpenter, and what its instances would run."""
+"""Simulated AWS of a stack: the API with the stack's account, the real Karpenter, and simulated instances."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _PORTS = ("aws", "metrics", "health")
 
 @dataclass(frozen=True)
 class Cloud:
-    """What a stack with Karpenter runs beside its control plane, which has to be up."""
+    """Processes of a stack with Karpenter, beside its control plane, which must be running."""
 
     plan: Plan
     control_plane: ControlPlane
     build: Path
     """Directory with Karpenter and the files of its module."""
     release: Release
-    """Karpenter's."""
+    """Helm release of Karpenter."""
     reservations: Sequence[CapacityReservation] = ()
     """Capacity reservations of the account."""
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Karpenter's CRDs, as its other chart would bring them."""
+        """Return Karpenter's CRDs, which its other chart would install."""
         return karpenter.definitions(self.build)
 
-    def played_objects(self) -> list[dict[str, Any]]:
-        """Nodes that EKS would start with its addons, what a chart would bring that GPUs depend on, and ARC's pods."""
+    def simulated_objects(self) -> list[dict[str, Any]]:
+        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and ARC's pods."""
         plugin = device_plugin.release_of(self.plan)
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
         plugins = [device_plugin.daemon_set(plugin)] if plugin else []
         return [*nodes, *addons.daemon_sets(self.plan), *plugins, *arc_stand_in.pods(self.plan)]
 
     def start(self) -> None:
-        """Has everything running. Karpenter's CRDs have to be there. Raises SandboxError."""
+        """Start all processes. Karpenter's CRDs must exist. Raises SandboxError."""
         with self.control_plane.locked():
             ports = daemons.ports(self.control_plane, _PORTS)
         aws, controller, kubelets = self._aws(ports), self._karpenter(ports), self._kubelets()
         new = daemons.started(self.control_plane, aws)
-        # With an account that is new, Karpenter has to ask for everything anew.
-        daemons.started(self.control_plane, controller, anew=new)
+        # Karpenter must read a new account from the start.
+        daemons.started(self.control_plane, controller, restart=new)
         daemons.started(self.control_plane, kubelets)
 
     def _aws(self, ports: Mapping[str, int]) -> Daemon:
         cluster = karpenter.cluster_of(self.release)
-        made = json.dumps(dataclasses.asdict(account.account_of(self.plan, cluster, self.reservations)))
-        # Named by its contents: another account is another command line, which is started anew.
-        file = self.control_plane.directory / f"account-{hashlib.sha256(made.encode()).hexdigest()[:8]}.json"
-        file.write_text(made)
+        content = json.dumps(dataclasses.asdict(account.account_of(self.plan, cluster, self.reservations)))
+        # Named by its contents: a changed account changes the command line, so that the process is restarted.
+        file = self.control_plane.directory / f"account-{hashlib.sha256(content.encode()).hexdigest()[:8]}.json"
+        file.write_text(content)
         return daemons.python(
             "aws",
             "gpufleet_tools.sandbox.aws.server",
@@ -92,39 +92,39 @@ class Cloud:
     def _kubelets(self) -> Daemon:
         plugin = device_plugin.release_of(self.plan)
         offers = device_plugin.offers_of(plugin) if plugin else {}
-        told = [
+        encoded = [
             json.dumps({name: dataclasses.asdict(offer) for name, offer in each.items()})
             for each in (offers, device_plugin.built_in(self.plan))
         ]
-        arguments = (str(self.control_plane.kubeconfig), *told)
+        arguments = (str(self.control_plane.kubeconfig), *encoded)
         return daemons.python("kubelets", "gpufleet_tools.sandbox.aws.kubelets", *arguments, ready=lambda: True)
 
 
 def cloud_of(
     plan: Plan, control_plane: ControlPlane, build: Path, reservations: Sequence[CapacityReservation] = ()
 ) -> Cloud:
-    """The cloud of a stack. Raises SandboxError for one without Karpenter."""
+    """Return the cloud of a stack. Raises SandboxError for a stack without Karpenter."""
     release = karpenter.release_of(plan)
     if release is None:
-        raise SandboxError(f"{plan.stack}: no Karpenter among its releases, and nothing else starts instances here")
+        raise SandboxError(f"{plan.stack}: the stack has no Karpenter, which the sandbox requires to start instances")
     return Cloud(plan, control_plane, build, release, reservations)
 
 
 def running_build(control_plane: ControlPlane) -> Path:
-    """The directory with the Karpenter that runs. Raises SandboxError when something beside the control plane does not
-    run."""
+    """Return the directory of the running Karpenter. Raises SandboxError if a process beside the control plane has
+    ended."""
     program = daemons.program(control_plane, "karpenter")
     ended = {"aws", "karpenter", "kubelets"} - daemons.alive(control_plane)
     if program is None or ended:
         raise SandboxError(
             f"cluster {control_plane.name}: {', '.join(sorted(ended))} not running (logs: {control_plane.directory}); "
-            "bring it up again: gpufleet sandbox up"
+            "start it again: gpufleet sandbox up"
         )
     return program.parent
 
 
 def _answers(port: int, path: str) -> bool:
-    """Whether a server on loopback says that it is ready."""
+    """Return whether a server on loopback is ready."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
     try:
         connection.request("GET", path)

@@ -1,8 +1,7 @@
-"""NVIDIA's device plugin, played: its pods are where its chart's values put them, and what they offer is what its
-configuration says.
+"""Simulation of NVIDIA's device plugin: the nodes on which it runs, and the resources that it registers there.
 
-The pods are of a DaemonSet, so that Kubernetes itself says on which nodes they run. On those nodes the kubelets, which
-are played too (tools/gpufleet_tools/sandbox/aws/kubelets.py), report the GPUs.
+Its pods belong to a DaemonSet with the chart's values, so that Kubernetes schedules them. On their nodes the simulated
+kubelets (tools/gpufleet_tools/sandbox/aws/kubelets.py) report the GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gpufleet.nvidia.sharing import mig_instances
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 
 GPU = "nvidia.com/gpu"
-APP_LABEL = "gpufleet.dev/played"
+APP_LABEL = "gpufleet.dev/simulated"
 """Label of the plugin's pods."""
 
 PLUGIN = "nvidia-device-plugin"
@@ -28,30 +27,30 @@ PLUGIN = "nvidia-device-plugin"
 
 @dataclass(frozen=True)
 class Offer:
-    """What a plugin makes of a node's GPUs."""
+    """Resources that a plugin registers for the GPUs of a node."""
 
     resource: str
     """Name of the resource."""
     replicas: int
-    """How many of it for each GPU, or for each MIG instance."""
+    """Number for each GPU, or for each MIG instance."""
     profile: str = ""
-    """MIG profile that the node's GPUs are divided into; empty for whole GPUs."""
+    """MIG profile of the node's GPUs; empty for whole GPUs."""
 
     def of_a_gpu(self, gpus: Devices | None) -> int:
-        """How many of it a GPU is."""
+        """Return the number for one GPU."""
         if not (self.profile and gpus):
             return self.replicas
         return self.replicas * (mig_instances(gpus.name, gpus.memory, self.profile) or 1)
 
 
 def release_of(plan: Plan) -> Release | None:
-    """The plugin's release; None in a stack that has none."""
+    """Return the plugin's release; None if the stack has none."""
     return next((each for each in plan.releases() if each.chart_name == PLUGIN), None)
 
 
 def offers_of(release: Release) -> dict[str, Offer]:
-    """What the configurations among the chart's values say (api/config/v1 of NVIDIA/k8s-device-plugin), by name:
-    `default`, and the values of the nodes' label."""
+    """Return the offers of the configurations in the chart's values (api/config/v1 of NVIDIA/k8s-device-plugin), by
+    name: `default`, and the values of the nodes' label."""
     files: Mapping[str, Any] = revealed(release.values).get("config", {}).get("map", {})
     return {
         "default": Offer(GPU, 1),
@@ -60,7 +59,7 @@ def offers_of(release: Release) -> dict[str, Offer]:
 
 
 def _offer(name: str, config: Mapping[str, Any]) -> Offer:
-    """With MIG, nodes are taken to be divided as the name says."""
+    """Return the offer of a configuration. With MIG, its name is assumed to be that of the MIG profile."""
     profile = name.removeprefix("mig-") if config.get("flags", {}).get("migStrategy") == "single" else ""
     for shared in config.get("sharing", {}).values():
         for resource in shared.get("resources", []):
@@ -71,7 +70,7 @@ def _offer(name: str, config: Mapping[str, Any]) -> Offer:
 
 
 def built_in(plan: Plan) -> dict[str, Offer]:
-    """Return what the plugin in Bottlerocket's images offers, by pool; its configuration is user data."""
+    """Return the offers of the plugin in Bottlerocket's images, by pool. Its configuration is in user data."""
     objects = [
         (each["kind"], each["metadata"]["name"], revealed(each["spec"])) for each in plan.objects() if "spec" in each
     ]
@@ -90,7 +89,7 @@ def _family(node_class: Mapping[str, Any]) -> str:
 
 
 def _configured(node_class: Mapping[str, Any]) -> Offer:
-    """Bottlerocket renames shared GPUs unless it is told not to."""
+    """Return the offer of a node class. Bottlerocket renames shared GPUs by default."""
     settings = tomllib.loads(node_class.get("userData", "")).get("settings", {})
     plugin = settings.get("kubelet-device-plugins", {}).get("nvidia", {})
     if plugin.get("device-sharing-strategy") != "time-slicing":
@@ -100,8 +99,8 @@ def _configured(node_class: Mapping[str, Any]) -> Offer:
 
 
 def daemon_set(release: Release) -> dict[str, Any]:
-    """The chart's DaemonSet, as far as it decides where the plugin runs. `affinity` and `tolerations` are as recorded:
-    the component always gives them."""
+    """Return the chart's DaemonSet, reduced to the fields that determine its nodes. `affinity` and `tolerations` are
+    those of the values: the component always sets them."""
     values = revealed(release.values)
     labels = {APP_LABEL: PLUGIN}
     spec = {

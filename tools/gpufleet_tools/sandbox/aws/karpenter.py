@@ -1,4 +1,4 @@
-"""Karpenter as a process of the sandbox: told what its chart would tell its pod, and where AWS is."""
+"""Karpenter as a process of the sandbox: its environment, as its chart would set it, with the sandbox's addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREDENTIALS = {
     "AWS_SESSION_TOKEN": "sandbox",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""No credentials of anybody's, and no looking for any."""
+"""Dummy credentials, so that Karpenter does not look for others."""
 
 SETTINGS = {
     "batchMaxDuration": "BATCH_MAX_DURATION",
@@ -42,35 +42,35 @@ SETTINGS = {
     "subnetRefreshInterval": "SUBNET_REFRESH_INTERVAL",
 }
 """Environment variables by the chart value under `settings` (charts/karpenter/templates/deployment.yaml at v1.14.1).
-What is not in the values keeps the program's own default, which is the chart's."""
+Other settings keep the program's default, which is that of the chart."""
 
 
 def release_of(plan: Plan) -> Release | None:
-    """Karpenter's release; None in a stack that has none."""
+    """Return Karpenter's release; None if the stack has none."""
     return next((each for each in plan.releases() if each.chart_name == "karpenter"), None)
 
 
 def cluster_of(release: Release) -> str:
-    """Name of the cluster that Karpenter is told. Raises SandboxError when it is not known."""
+    """Return the name of Karpenter's cluster. Raises SandboxError if it is unknown."""
     name = release.values.get("settings", {}).get("clusterName")
     if not isinstance(name, str):
-        raise SandboxError(f"release {release.name}: settings.clusterName is not known before it is deployed")
+        raise SandboxError(f"release {release.name}: settings.clusterName is unknown before the deployment")
     return name
 
 
 def from_values(release: Release) -> dict[str, str]:
-    """What the chart's template makes of its values: the environment of Karpenter's container."""
+    """Return the environment of Karpenter's container, as the chart's template derives it from the values."""
     values = revealed(release.values)
     settings = values.get("settings", {})
     gates = settings.get("featureGates", {})
     environment = {
         "KARPENTER_SERVICE": release.name,
         "SYSTEM_NAMESPACE": release.namespace,
-        **{variable: _text(settings[key]) for key, variable in SETTINGS.items() if _said(settings.get(key))},
+        **{variable: _text(settings[key]) for key, variable in SETTINGS.items() if _is_set(settings.get(key))},
         **dict(_resources(values.get("controller", {}).get("resources", {}))),
     }
     if gates:
-        # The program's own defaults are the chart's, so that gates which are not named need not be.
+        # Other gates keep the program's defaults, which are those of the chart.
         environment["FEATURE_GATES"] = ",".join(
             f"{gate[0].upper()}{gate[1:]}={_text(switched)}" for gate, switched in sorted(gates.items())
         )
@@ -83,7 +83,7 @@ def from_values(release: Release) -> dict[str, str]:
 def of_the_sandbox(
     kubeconfig: Path, certificate: Path, api_server: str, aws: str, region: str, ports: Mapping[str, int]
 ) -> dict[str, str]:
-    """What is different on this machine: addresses, one replica, and credentials that open nothing."""
+    """Return the environment that differs in the sandbox: addresses, one replica, and dummy credentials."""
     return {
         "KUBECONFIG": str(kubeconfig),
         "HOME": str(kubeconfig.parent),
@@ -99,7 +99,7 @@ def of_the_sandbox(
 
 
 def definitions(karpenter: Path) -> list[dict[str, Any]]:
-    """Karpenter's CRDs, from the directory of its build."""
+    """Return Karpenter's CRDs from the directory of its build."""
     files = sorted([*karpenter.glob("karpenter.*.yaml"), *karpenter.glob("autoscaling.x-k8s.io_*.yaml")])
     return [yaml.load(file.read_text(), yaml.CSafeLoader) for file in files]
 
@@ -111,8 +111,8 @@ def _resources(resources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "MEMORY_LIMIT", str(int(quantity.parse(str(memory))))
 
 
-def _said(value: Any) -> bool:
-    """Whether Helm's `with` lets a value through, and it is known."""
+def _is_set(value: Any) -> bool:
+    """Return whether Helm's `with` accepts a value, and it is known."""
     return bool(value) and not isinstance(value, Unknown | Hidden)
 
 

@@ -1,13 +1,13 @@
-"""Kubelets, played: what the nodes that Karpenter has started say they have.
+"""Simulated kubelets: report the resources of nodes that Karpenter has started.
 
-The simulated EC2 registers every node with the disk, the pods and the reserved amounts of a node class without
-settings, and with GPUs. A real node has what its node class gives it, which Karpenter has worked out for the NodeClaim:
-here the node says the same. And it has GPUs once a device plugin has registered, not before.
+The simulated EC2 registers every node with disk, pods and reserved resources of a node class without settings, and with
+GPUs. A real node has the resources of its node class, which Karpenter has computed for the NodeClaim; the simulated
+kubelet reports those. A node gets its GPUs only after a device plugin has registered.
 
     python -m gpufleet_tools.sandbox.aws.kubelets KUBECONFIG OFFERS BUILT_IN
 
-OFFERS is JSON: what the plugin's configurations make of GPUs (device_plugin.py), by name. BUILT_IN is what plugins in
-images do, by pool.
+OFFERS is JSON with the offers of the plugin's configurations (device_plugin.py), by name. BUILT_IN has the offers of
+plugins in images, by pool.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gpufleet_tools.sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
 from gpufleet_tools.sandbox.control_plane import api_server
 
 STARTED = "gpufleet.dev/kubelet"
-"""Annotation of a node whose kubelet has said what the node has: kwok makes none of Karpenter's ready without it
+"""Annotation of a node whose kubelet has reported its resources. Without it, kwok does not make Karpenter's nodes ready
 (tools/gpufleet_tools/sandbox/control_plane/stages.yaml)."""
 
 _GPUS_LABEL = "karpenter.k8s.aws/instance-gpu-count"
-"""Label that Karpenter gives to a node with the number of its GPUs. A plugin asks the driver."""
+"""Label with the number of a node's GPUs, set by Karpenter. A real plugin gets the number from the driver."""
 _DELAY = datetime.timedelta(seconds=1)
-"""From a plugin that runs to GPUs that can be asked for."""
+"""Time from the start of a plugin to the registration of its GPUs."""
 _INTERVAL = 0.3
 
 
 def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping[str, Offer]) -> None:
-    """One round: nodes that are new, and nodes on which a plugin is."""
+    """Report the resources of new nodes, and the GPUs of nodes with a plugin."""
     core = client.CoreV1Api(api)
     nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
     new = [node for node in nodes if STARTED not in (node.metadata.annotations or {})]
@@ -60,32 +60,32 @@ def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping
             _offer(core, node, built_in[pool])
     if nodes and offers:
         pods = core.list_pod_for_all_namespaces(label_selector=f"{APP_LABEL}={PLUGIN}").items
-        there = {pod.spec.node_name for pod in pods if _has_started(pod)}
+        with_plugin = {pod.spec.node_name for pod in pods if _has_started(pod)}
         for node in nodes:
-            if node.metadata.name in there:
+            if node.metadata.name in with_plugin:
                 name = node.metadata.labels.get(CONFIG_LABEL, "default")
-                # With a name that no configuration has, the plugin does not start.
+                # The plugin does not start with the name of an unknown configuration.
                 if name in offers:
                     _offer(core, node, offers[name])
 
 
 def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
-    """A kubelet that has just started: it knows what it finds by itself, and of no device."""
+    """Report the resources of a kubelet that has just started, which has no devices yet."""
     amounts = {
-        part: dict.fromkeys(there or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
-        for part, there in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
+        part: dict.fromkeys(before or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
+        for part, before in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
     }
     core.patch_node_status(node.metadata.name, {"status": amounts})
     core.patch_node(node.metadata.name, {"metadata": {"annotations": {STARTED: "started"}}})
 
 
 def _offer(core: client.CoreV1Api, node: Any, offer: Offer) -> None:
-    """A plugin that has registered: its devices are the node's."""
+    """Report the devices of a registered plugin."""
     labels = node.metadata.labels
     kind = instance_types().get(labels.get("node.kubernetes.io/instance-type", ""))
     devices = str(int(labels.get(_GPUS_LABEL, 0)) * offer.of_a_gpu(kind.gpus if kind else None))
-    there = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
-    if there != [devices, devices]:
+    reported = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
+    if reported != [devices, devices]:
         amount = {offer.resource: devices}
         core.patch_node_status(node.metadata.name, {"status": {"capacity": amount, "allocatable": amount}})
 
@@ -97,12 +97,12 @@ def _has_started(pod: Any) -> bool:
     return running >= _DELAY
 
 
-def main(kubeconfig: str, *told: str) -> None:
-    """Rounds without end."""
-    offers, built_in = ({name: Offer(**offer) for name, offer in json.loads(each).items()} for each in told)
+def main(kubeconfig: str, *documents: str) -> None:
+    """Report indefinitely."""
+    offers, built_in = ({name: Offer(**offer) for name, offer in json.loads(each).items()} for each in documents)
     with client.ApiClient(api_server.configuration(pathlib.Path(kubeconfig))) as api:
         while True:
-            # The API server restarts, or a node is gone meanwhile: the next round finds what is then there.
+            # If the API server restarts, or a node is deleted meanwhile, the next round tries again.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
                 report(api, offers, built_in)
             time.sleep(_INTERVAL)

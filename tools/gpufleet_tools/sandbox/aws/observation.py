@@ -1,4 +1,4 @@
-"""What Karpenter has done, and why it has not done more: in its own words, from its objects and its events."""
+"""State of node pools and instances, with Karpenter's messages about pending pods, from its objects and events."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpufleet_tools.sandbox.state import (
     CloudState,
     Object,
     PoolState,
+    Reasons,
     ScaleSetState,
     State,
-    Why,
     pods_state,
     state_of,
     unscheduled,
@@ -27,7 +27,7 @@ _KARPENTER = "karpenter"
 
 
 def with_karpenter(listed: Listing, prices: Mapping[str, float]) -> State:
-    """The state of a sandbox whose nodes Karpenter starts; prices are per hour, by instance type."""
+    """Return the state of a sandbox with Karpenter. Prices are per hour, by instance type."""
     pods, nodes, daemon_sets, deployments, pools, claims, events = listed(
         ("v1", "Pod"),
         ("v1", "Node"),
@@ -37,23 +37,23 @@ def with_karpenter(listed: Listing, prices: Mapping[str, float]) -> State:
         ("karpenter.sh/v1", "NodeClaim"),
         ("v1", "Event"),
     )
-    news = last_news(events)
+    latest = latest_events(events)
     exhausted = exhausted_pools(events, pods, datetime.datetime.now(datetime.UTC))
-    why = functools.partial(_reasons, news, exhausted)
+    reasons = functools.partial(_reasons, latest, exhausted)
     cloud = CloudState(
         pools={pool["metadata"]["name"]: _pool(pool, exhausted) for pool in pools},
         starting=sum(_condition(claim, "Initialized")["status"] != "True" for claim in claims),
-        undecided=sum(_is_undecided(news, pod) for pod in pods),
-        deployments={each["metadata"]["name"]: _deployment(each, pods, why) for each in deployments},
+        undecided=sum(_is_undecided(latest, pod) for pod in pods),
+        deployments={each["metadata"]["name"]: _deployment(each, pods, reasons) for each in deployments},
         prices=prices,
     )
-    return replace(state_of(pods, nodes, daemon_sets, why), cloud=cloud)
+    return replace(state_of(pods, nodes, daemon_sets, reasons), cloud=cloud)
 
 
-def last_news(events: Sequence[Object]) -> dict[str, Object]:
-    """The last event in which Karpenter spoke of each pod, by the pod's uid."""
-    spoken = sorted(filter(_is_karpenters, events), key=_moment)
-    return {event["involvedObject"].get("uid", ""): event for event in spoken}
+def latest_events(events: Sequence[Object]) -> dict[str, Object]:
+    """Return Karpenter's latest event about each pod, by the pod's UID."""
+    of_karpenter = sorted(filter(_is_karpenters, events), key=_moment)
+    return {event["involvedObject"].get("uid", ""): event for event in of_karpenter}
 
 
 _EXHAUSTED = "NoCompatibleInstanceTypes"
@@ -63,8 +63,8 @@ pkg/controllers/provisioning/scheduling/events.go of kubernetes-sigs/karpenter a
 
 
 def exhausted_pools(events: Sequence[Object], pods: Sequence[Object], now: datetime.datetime) -> dict[str, str]:
-    """Karpenter's reasons why a NodePool has no instance type to provision, by the NodePool's name: of its own event,
-    where no pod of the pool was given a node since."""
+    """Return Karpenter's reasons why NodePools have no available instance type, by name. An event does not count if a
+    pod of the pool got a node afterwards."""
     found = {}
     for event in sorted(events, key=_moment):
         if event.get("reason") == _EXHAUSTED and now - _parsed(_moment(event)[0]) < _REPEATED:
@@ -86,23 +86,23 @@ def _parsed(moment: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(moment)
 
 
-def _reasons(news: Mapping[str, Object], exhausted: Mapping[str, str], pod: Object) -> Iterable[str]:
-    """Why a pod is on no node: what Karpenter says, or the scheduler where Karpenter has said nothing yet.
+def _reasons(latest: Mapping[str, Object], exhausted: Mapping[str, str], pod: Object) -> Iterable[str]:
+    """Return the reasons why a pod has no node: Karpenter's message, or the scheduler's if there is none yet.
 
-    Karpenter's event of a pod leaves out NodePools without any instance type: it only has the reasons of others.
+    Karpenter's event about a pod omits NodePools without any instance type: it only has the reasons of others.
     """
     of_scheduler = list(unscheduled(pod))
-    event = news.get(pod["metadata"]["uid"])
+    event = latest.get(pod["metadata"]["uid"])
     if not (event and of_scheduler):
         return of_scheduler
     own = exhausted.get(_selected_pool(pod) or "")
     return [own] if own and event["reason"] == "FailedScheduling" else [event["message"]]
 
 
-def _is_undecided(news: Mapping[str, Object], pod: Object) -> bool:
+def _is_undecided(latest: Mapping[str, Object], pod: Object) -> bool:
     if not any(unscheduled(pod)) or "deletionTimestamp" in pod["metadata"]:
         return False
-    event = news.get(pod["metadata"]["uid"])
+    event = latest.get(pod["metadata"]["uid"])
     return event is None or event["reason"] != "FailedScheduling"
 
 
@@ -112,7 +112,7 @@ def _is_karpenters(event: Object) -> bool:
 
 
 def _moment(event: Object) -> tuple[str, bool]:
-    """In the same second a node that is on its way is the later news."""
+    """Return the sort key of an event. Within one second, the nomination of a node is the later event."""
     when = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
     return str(when), event.get("reason") == "Nominated"
 
@@ -122,7 +122,7 @@ def _pool(pool: Object, exhausted: Mapping[str, str]) -> PoolState:
     used = {resource: quantity.parse(str(amount)) for resource, amount in status.get("resources", {}).items()}
     limits = pool["spec"].get("limits", {})
     return PoolState(
-        why_not="" if ready["status"] == "True" else ready.get("message") or "not ready yet",
+        not_ready="" if ready["status"] == "True" else ready.get("message") or "not ready yet",
         nodes=int(used.get("nodes", 0)),
         used=used,
         limits={resource: quantity.parse(str(amount)) for resource, amount in limits.items()},
@@ -130,7 +130,7 @@ def _pool(pool: Object, exhausted: Mapping[str, str]) -> PoolState:
     )
 
 
-def _deployment(deployment: Object, pods: Sequence[Object], why: Why) -> ScaleSetState:
+def _deployment(deployment: Object, pods: Sequence[Object], reasons: Reasons) -> ScaleSetState:
     metadata, selector = deployment["metadata"], deployment["spec"]["selector"].get("matchLabels", {})
     own = [
         pod
@@ -138,7 +138,7 @@ def _deployment(deployment: Object, pods: Sequence[Object], why: Why) -> ScaleSe
         if pod["metadata"]["namespace"] == metadata["namespace"]
         and selector.items() <= pod["metadata"].get("labels", {}).items()
     ]
-    return pods_state(own, why)
+    return pods_state(own, reasons)
 
 
 def _condition(of: Object, kind: str) -> Mapping[str, Any]:

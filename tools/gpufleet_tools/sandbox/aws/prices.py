@@ -1,4 +1,4 @@
-"""What EC2 instances cost, as far as a machine without AWS can know."""
+"""Prices of EC2 instances from Karpenter's module."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 REGION = "us-east-1"
-"""Whose list prices they are, whatever the region of the stack: the only region whose prices Karpenter is delivered
-with. Elsewhere most types cost more."""
+"""Region of the prices, whatever the region of the stack: Karpenter's module has list prices of this region only.
+Most types cost more in other regions."""
 
 _FILE = "zz_generated.pricing_aws.go"
 _PRICE = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)": ([0-9.]+)')
@@ -17,6 +17,7 @@ _PRICE = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)": ([0-9.]+)')
 
 @functools.cache
 def on_demand(karpenter: Path) -> Mapping[str, float]:
-    """On-demand list prices of Linux, in US dollars per hour, by instance type: those that Karpenter itself falls back
-    on (pkg/providers/pricing/zz_generated.pricing_aws.go at v1.14.1), from the directory of its build."""
+    """Return the on-demand list prices of Linux instances in US dollars per hour, by instance type, from the directory
+    of Karpenter's build. They are Karpenter's own fallback (pkg/providers/pricing/zz_generated.pricing_aws.go at
+    v1.14.1)."""
     return {name: float(price) for name, price in _PRICE.findall((karpenter / _FILE).read_text())}

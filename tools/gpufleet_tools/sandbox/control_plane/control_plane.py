@@ -1,9 +1,8 @@
-"""A Kubernetes control plane on this machine: etcd, API server, controller manager, scheduler, and kwok.
+"""Kubernetes control plane on this machine: etcd, API server, controller manager, scheduler and kwok.
 
-kwokctl makes it and starts it (certificates, arguments, order), as processes of this user that listen on
-loopback only. What is added here is what makes `up` safe to call at any time, after an interruption or a
-reboot as well: a lock per cluster, a look at what is really running, and a clean start when nothing else will
-do.
+kwokctl creates and starts it (certificates, arguments, order), as processes of this user that listen on loopback only.
+This module makes `up` safe to call at any time, also after an interruption or a reboot: it locks the cluster, verifies
+which processes run, and creates the control plane again if necessary.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class _Component:
-    """One of kwokctl's five processes: the program, and the options that give kwokctl its file and its
-    ports."""
+    """One of kwokctl's five processes: its program, and kwokctl's options for its file and ports."""
 
     program: str
     binary_option: str
@@ -53,8 +51,7 @@ _COMPONENTS: Mapping[str, _Component] = {
     "kube-scheduler": _Component("kube-scheduler", "kubeSchedulerBinary", ("kubeSchedulerPort",)),
     "kwok-controller": _Component("kwok", "kwokControllerBinary", ("kwokControllerPort",)),
 }
-# Below what Linux gives to outgoing connections (32768 and up), so that none of those can hold one of our
-# ports when a stopped cluster starts again.
+# Below the ephemeral ports of Linux (32768 and above): outgoing connections cannot occupy ports of a stopped cluster.
 _PORTS = range(20_000, 32_768)
 _CREATE_ATTEMPTS = 3
 _STAGES = Path(__file__).parent / "stages.yaml"
@@ -64,21 +61,21 @@ _WITHOUT_ARC = (
     f"{_POD_STAGE}      - key: '.metadata.labels[\"app.kubernetes.io/component\"]'\n"
     "        operator: NotIn\n        values: [controller-manager, runner-scale-set-listener]\n",
 )
-# Seconds for a control plane to answer. Creating one takes 4 on 2 idle cores; a machine busy compiling took
-# 30.
-_PATIENCE = 120.0
+# Seconds until a control plane is ready. Creating one takes 4 on 2 idle cores, and took 30 on a machine that was
+# compiling.
+_TIMEOUT = 120.0
 
 
 def state_directory() -> Path:
-    """`$XDG_STATE_HOME/gpufleet`, or `~/.local/state/gpufleet`: one directory per cluster."""
+    """Return `$XDG_STATE_HOME/gpufleet`, or `~/.local/state/gpufleet`, which has one directory for each cluster."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpufleet"
 
 
 def cluster_name(project_dir: Path, stack: str) -> str:
-    """The name of the cluster of `stack` in the checkout `project_dir`, such as `mi300-1f0c9a52`.
+    """Return the name of a stack's cluster in the checkout `project_dir`, such as `mi300-1f0c9a52`.
 
-    A second checkout has another path and so another cluster. The name is a valid label value and at most 40
-    characters long, whatever the stack is called.
+    Another checkout has another path and therefore another cluster. The name is a valid label value of at most 40
+    characters.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")[:31].rstrip("-") or "stack"
     digest = hashlib.sha256(f"{project_dir.resolve()}\0{stack}".encode()).hexdigest()
@@ -87,54 +84,54 @@ def cluster_name(project_dir: Path, stack: str) -> str:
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """One control plane: its name, the directory that holds all of it, and the programs it runs.
+    """A control plane: its name, its directory and its programs.
 
-    Nothing is written outside `directory` (and a lock file next to it); all of it is private to this user.
-    The processes outlive the terminal and end with `down`.
+    All files are in `directory`, except for a lock file next to it, and are private to this user. The processes outlive
+    the terminal and end with `down`.
     """
 
     name: str
     directory: Path
     binaries: Binaries
     runs_arc: bool = False
-    """Whether ARC's own controller and listeners run: kwok leaves their pods to the kubelet in sandbox/arc."""
+    """Whether ARC's own controller and listeners run. Then sandbox/arc is the kubelet of their pods, not kwok."""
 
     @classmethod
     def of(cls, project_dir: Path, stack: str, binaries: Binaries, *, runs_arc: bool = False) -> ControlPlane:
-        """The control plane of `stack` in the checkout `project_dir`, in this user's state directory."""
+        """Return the control plane of a stack in the checkout `project_dir`."""
         name = cluster_name(project_dir, stack)
         return cls(name, state_directory() / name, binaries, runs_arc)
 
     @property
     def kubeconfig(self) -> Path:
-        """The file with address and credentials of a cluster administrator; mode 0600. There after `up`."""
+        """Kubeconfig of a cluster administrator; mode 0600. It exists after `up`."""
         return self.directory / "kubeconfig"
 
     @property
     def logs(self) -> Path:
-        """The directory with a log file of each process."""
+        """Directory with a log file of each process."""
         return self._cluster / "logs"
 
     @property
     def certificate_authority(self) -> Path:
-        """The certificate that the API server's own is signed with. There after `up`."""
+        """CA certificate of the API server. It exists after `up`."""
         return self._cluster / "pki" / "ca.crt"
 
     @property
     def address(self) -> str:
-        """URL of the API server. There after `up`."""
+        """URL of the API server, known after `up`."""
         return f"https://{LOOPBACK}:{self._ports()['kubeApiserverPort']}"
 
     def up(self) -> Change:
-        """Have it running: "unchanged" when it was, "started" when processes had to be started and every
-        object was kept, "created" when it is new and empty.
+        """Start the control plane unless it runs. Return "unchanged" if it ran, "started" if processes were started and
+        all objects kept, "created" if it is new and empty.
 
-        It is created anew when an earlier `up` was interrupted, when the programs or the stages are not those
-        it was created with, and when it does not start: so the caller applies its objects after every `up`.
-        Raises SandboxError: not Linux, a program missing, does not start.
+        It is created again if an earlier `up` was interrupted, if its programs or stages have changed, and if it does
+        not start. So the caller applies its objects after every `up`. Raises SandboxError if the system is not Linux, a
+        program is missing, or the control plane does not start.
         """
         if sys.platform != "linux":
-            raise SandboxError("the sandbox needs Linux: it reads /proc to tell which processes are its own")
+            raise SandboxError("the sandbox requires Linux: it identifies its processes in /proc")
         with self.locked():
             if self._created_as_configured():
                 if self.running():
@@ -145,23 +142,23 @@ class ControlPlane:
                 self._remove()
                 if self._create():
                     return "created"
-            raise SandboxError(self._why_not())
+            raise SandboxError(self._failure())
 
     def down(self) -> bool:
-        """End the processes and remove the directory; returns whether there was anything to remove.
+        """End the processes and remove the directory. Return whether there was anything to remove.
 
-        Not with `kwokctl delete`, which kills whatever process now has the id it wrote down before a reboot,
-        and which needs kwokctl. Raises SandboxError when a process does not end.
+        `kwokctl delete` is not used: after a reboot it kills any process with a recorded ID, and it requires kwokctl.
+        Raises SandboxError if a process does not end.
         """
         with self.locked():
             return self._remove()
 
     def running(self) -> bool:
-        """Whether all five processes are alive and the API server says it is ready."""
+        """Return whether all five processes are alive and the API server is ready."""
         return self._all_alive() and self._ready()
 
     def pids(self) -> dict[int, str]:
-        """The processes of this control plane that are alive: id -> component's name."""
+        """Return the component names of this control plane's live processes, by process ID."""
         return processes.started_from(self._cluster)
 
     @property
@@ -170,8 +167,8 @@ class ControlPlane:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time that starts or ends processes of this cluster. What the file system refuses is said in
-        one line."""
+        """Hold the lock for starting and ending processes of this cluster. Raises SandboxError for errors of the file
+        system."""
         try:
             with processes.exclusive(self.directory.with_name(self.directory.name + ".lock")):
                 yield
@@ -181,8 +178,7 @@ class ControlPlane:
 
     @property
     def _created(self) -> Path:
-        """Written when creation is complete: without it the directory is the remains of an interrupted one.
-        Holds a digest of the configuration, to tell when that has changed since."""
+        """File that marks a complete creation. It has a digest of the configuration, which shows later changes."""
         return self.directory / "created"
 
     def _created_as_configured(self) -> bool:
@@ -202,8 +198,8 @@ class ControlPlane:
         return sorted(self.pids().values()) == sorted(_COMPONENTS)
 
     def _create(self) -> bool:
-        """Create and start it on ports that are free now. False when a process ended at once, as it does when
-        another program took one of the ports in the meantime."""
+        """Create and start the control plane on free ports. Return False if a process ended at once, for example if
+        another program has taken one of the ports."""
         self.directory.mkdir(parents=True, mode=0o700)
         options = [option for component in _COMPONENTS.values() for option in component.port_options]
         ports = dict(zip(options, free_ports(len(options)), strict=True))
@@ -212,8 +208,8 @@ class ControlPlane:
         configuration.write_text(self._configuration(ports))
         status = self._kwokctl("create", "cluster", "--config", configuration, "--kubeconfig", self.kubeconfig)
         if status > 0:
-            # It gave up by itself: other ports would not help.
-            raise SandboxError(self._why_not())
+            # kwokctl failed by itself: other ports would not help.
+            raise SandboxError(self._failure())
         if status < 0 or not self._wait_until_running():
             return False
         self.kubeconfig.chmod(0o600)
@@ -221,13 +217,13 @@ class ControlPlane:
         return True
 
     def _start(self) -> bool:
-        """Start the processes that are not running. False when that did not work."""
+        """Start the processes that are not running. Return whether that succeeded."""
         self._forget_dead_processes()
-        if not self._ports_of_the_dead_are_free(patience=2):
+        if not self._ports_of_dead_processes_are_free(timeout=2):
             return False
         if self._all_alive():
-            # They are all there and the API server does not answer: give it the time it takes under load.
-            return self._wait_until_running(patience=15)
+            # All processes are alive, but the API server does not respond: it may be slow under load.
+            return self._wait_until_running(timeout=15)
         return self._kwokctl("start", "cluster") == 0 and self._wait_until_running()
 
     def _remove(self) -> bool:
@@ -241,16 +237,16 @@ class ControlPlane:
         return True
 
     def _forget_dead_processes(self) -> None:
-        """kwokctl takes any process with the id it wrote down for its own: after a reboot, anyone's."""
+        """Remove kwokctl's files of dead processes: after a reboot, another process may have the recorded ID."""
         alive = self.pids()
         for file in (self._cluster / "pids").glob("*.pid"):
             text = file.read_text().strip()
             if not text.isdigit() or alive.get(int(text)) != file.stem:
                 file.unlink()
 
-    def _ports_of_the_dead_are_free(self, patience: float) -> bool:
-        """Waits a little, because a process that has just ended may not have let go of its port."""
-        deadline = time.monotonic() + patience
+    def _ports_of_dead_processes_are_free(self, timeout: float) -> bool:
+        """Wait until the ports of dead processes are free: a process that has just ended may still hold its port."""
+        deadline = time.monotonic() + timeout
         alive = set(self.pids().values())
         dead = [component for name, component in _COMPONENTS.items() if name not in alive]
         needed = [self._ports()[option] for component in dead for option in component.port_options]
@@ -260,17 +256,17 @@ class ControlPlane:
             time.sleep(0.02)
         return True
 
-    def _wait_until_running(self, patience: float = _PATIENCE) -> bool:
-        deadline = time.monotonic() + patience
+    def _wait_until_running(self, timeout: float = _TIMEOUT) -> bool:
+        deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and self._all_alive():
             if self._ready():
-                # Once more: one that could not have its port ends about when the API server is ready.
+                # Check again: a process whose port is taken ends about when the API server becomes ready.
                 return self._all_alive()
             time.sleep(0.05)
         return False
 
     def _ready(self) -> bool:
-        """Ask the API server, and believe it only if its certificate is this cluster's."""
+        """Return whether the API server is ready. Its certificate must be that of this cluster."""
         pki = self._cluster / "pki"
         try:
             port = self._ports()["kubeApiserverPort"]
@@ -284,12 +280,12 @@ class ControlPlane:
             return False
 
     def _kwokctl(self, *arguments: str | Path) -> int:
-        """Run kwokctl and return its exit status, negative when it was killed: which is done as soon as one of
-        the processes it started has ended, because it would go on asking the API server for two minutes."""
+        """Run kwokctl and return its exit status, which is negative if it was killed. It is killed as soon as one of
+        its processes has ended, because it would poll the API server for two minutes."""
         kwokctl = self.binaries.path("kwokctl")
         if not os.access(kwokctl, os.X_OK):
-            raise SandboxError(f"{kwokctl} is missing; run `gpufleet sandbox up` to have it again")
-        # KWOK_* settings of the user's own clusters would change this one, and kubectl has a cache under HOME.
+            raise SandboxError(f"{kwokctl} is missing; run `gpufleet sandbox up` to install it again")
+        # KWOK_* settings of the user's own clusters would affect this one, and kubectl has a cache in HOME.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
         environment |= {
             "KWOK_WORKDIR": str(self.directory),
@@ -301,35 +297,35 @@ class ControlPlane:
         return processes.run(command, log=log, env=environment, umask=0o077, tick=self._none_ended)
 
     def _none_ended(self) -> bool:
-        """Whether every process that kwokctl wrote down is alive."""
+        """Return whether every process that kwokctl has recorded is alive."""
         alive = self.pids()
         texts = [file.read_text() for file in (self._cluster / "pids").glob("*.pid")]
         return all(int(text) in alive for text in texts if text)
 
-    def _why_not(self) -> str:
-        """One line: the process that ended, or kwokctl, and the last thing it said."""
+    def _failure(self) -> str:
+        """Return one line with the process that ended, or kwokctl, and the last line of its log."""
         alive = set(self.pids().values())
         logs = [self.directory / "kwokctl.log"]
         logs += [self.logs / f"{name}.log" for name in reversed(list(_COMPONENTS)) if name not in alive]
         for log in reversed([log for log in logs if log.exists()]):
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             if lines:
-                return f"the control plane does not start: {log.stem} says: {_said(lines[-1])} (log: {log})"
-        return f"the control plane does not start, and no log says why (logs: {self.logs})"
+                return f"the control plane does not start: {log.stem}: {_message(lines[-1])} (log: {log})"
+        return f"the control plane does not start, and its logs have no message (logs: {self.logs})"
 
     def _configuration(self, ports: dict[str, int]) -> str:
-        """What kwokctl is given: its options, and the stages that kwok plays. JSON is YAML, and importing a
-        YAML library would cost a tenth of what finding everything running costs."""
+        """Return kwokctl's configuration: its options, and kwok's stages. The options are JSON, which is valid YAML:
+        importing a YAML library would take a tenth of the time of an `up` that changes nothing."""
         options: dict[str, str | int | bool] = {
             "runtime": "binary",
-            # By default everything listens on every interface, etcd without any authentication.
+            # By default all components listen on every interface, etcd without authentication.
             "bindAddress": LOOPBACK,
-            # Client-side limits of the controllers make 400 pods take 22 seconds instead of 7.
+            # With the controllers' client-side limits, 400 pods take 22 seconds instead of 7.
             "disableQPSLimits": True,
             "quietPull": True,
             **ports,
         }
-        # Without these, kwokctl would download them.
+        # kwokctl would download programs that have no path.
         for component in _COMPONENTS.values():
             options[component.binary_option] = str(self.binaries.path(component.program))
         options["kubectlBinary"] = str(self.binaries.path("kubectl"))
@@ -342,8 +338,8 @@ class ControlPlane:
         return json.dumps(head) + "\n---\n" + (stages.replace(*_WITHOUT_ARC) if self.runs_arc else stages)
 
 
-def _said(line: str) -> str:
-    """What a line of a log says: kwokctl and etcd write JSON, the others plain text."""
+def _message(line: str) -> str:
+    """Return the message of a line in a log: kwokctl and etcd write JSON, the others plain text."""
     try:
         entry = json.loads(line)
         return ": ".join(str(entry[key]) for key in ("msg", "err", "error") if key in entry) or line
@@ -352,8 +348,8 @@ def _said(line: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nothing listens on, at random: kwokctl's own choice counts down from 32767, so that two clusters
-    made at the same time, which do not see each other, would choose the same ones."""
+    """Return random free ports. kwokctl itself counts down from 32767, so that two clusters that are created at the
+    same time would choose the same ports."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if is_free(port):
@@ -365,7 +361,7 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As the servers do it: a port whose last connections are still being forgotten counts as free.
+        # As the servers do: a port with connections in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

@@ -1,5 +1,4 @@
-"""Processes that a sandbox has beside its control plane, and that outlive the command: started, looked at, started
-again.
+"""Daemons: processes of a sandbox, beside its control plane, that outlive the command.
 
 They end with the control plane's `down`, which ends every process whose program is in the sandbox's directory.
 """
@@ -21,32 +20,32 @@ from gpufleet_tools.sandbox.control_plane import processes
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane, free_ports, is_free
 from gpufleet_tools.sandbox.errors import SandboxError
 
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 _PACKAGES = (gpufleet, gpufleet_stacks, gpufleet_tools)
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A process to have running."""
+    """A process that runs beside the control plane."""
 
     name: str
     program: Path
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    """All of its environment: nothing of the caller's reaches it."""
+    """Its whole environment; the caller's is not inherited."""
     ready: Callable[[], bool]
-    """Whether it does its work by now."""
+    """Function that returns whether it is ready."""
 
     def fingerprint(self) -> str:
-        """Tells one that was started otherwise."""
+        """Return a digest of program, arguments and environment."""
         described = [str(self.program.resolve()), self.arguments, sorted(self.environment.items())]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
 
 def python(name: str, module: str, *arguments: str, ready: Callable[[], bool]) -> Daemon:
-    """A module of ours as a daemon, in the Python that runs now."""
-    # The link to Python in the sandbox's directory hides the virtual environment, so that its folders are named; this
-    # command's own are left out, or it would be another daemon when it is another command that starts it.
+    """Return a daemon that runs a module of this package with the current Python."""
+    # Python that is started by a link in the sandbox's directory does not find the virtual environment, so its folders
+    # are listed. The command's own folder is omitted: otherwise each command would have another fingerprint.
     own = dict.fromkeys(str(Path(package.__path__[0]).resolve().parent) for package in _PACKAGES)
     folders = [*own, *(each for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))]
     environment = {"PYTHONPATH": ":".join(folders), "PYTHONUNBUFFERED": "1"}
@@ -54,7 +53,7 @@ def python(name: str, module: str, *arguments: str, ready: Callable[[], bool]) -
 
 
 def ports(control_plane: ControlPlane, names: Sequence[str]) -> dict[str, int]:
-    """A port for each name, the same ones as long as nobody else takes them."""
+    """Return a port for each name: those of the last start, unless another process has taken one."""
     file = control_plane.directory / "daemon-ports.json"
     kept: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
     running = bool(processes.started_from(_programs(control_plane)))
@@ -65,13 +64,13 @@ def ports(control_plane: ControlPlane, names: Sequence[str]) -> dict[str, int]:
     return chosen
 
 
-def started(control_plane: ControlPlane, daemon: Daemon, *, anew: bool = False) -> bool:
-    """Has a daemon running as it is wanted, and waits until it is ready; returns whether it had to be started. `anew`
-    starts it again in any case. Raises SandboxError with the last thing it said."""
+def started(control_plane: ControlPlane, daemon: Daemon, *, restart: bool = False) -> bool:
+    """Start a daemon unless it runs with the same fingerprint, and wait until it is ready. Return whether it was
+    started. `restart` always starts it again. Raises SandboxError with the last line of its log."""
     fingerprint = control_plane.directory / f"{daemon.name}.started"
     with control_plane.locked():
-        as_wanted = fingerprint.exists() and fingerprint.read_text() == daemon.fingerprint()
-        if as_wanted and not anew and _is_alive(control_plane, daemon) and daemon.ready():
+        is_current = fingerprint.exists() and fingerprint.read_text() == daemon.fingerprint()
+        if is_current and not restart and _is_alive(control_plane, daemon) and daemon.ready():
             return False
         fingerprint.unlink(missing_ok=True)
         ended(control_plane, daemon.name)
@@ -87,7 +86,7 @@ def started(control_plane: ControlPlane, daemon: Daemon, *, anew: bool = False) 
 
 
 def ended(control_plane: ControlPlane, name: str) -> None:
-    """Ends a daemon, if it runs. Raises SandboxError when it does not end."""
+    """End a daemon if it runs. Raises SandboxError if it does not end."""
     try:
         processes.kill(_programs(control_plane), only=name)
     except TimeoutError as error:
@@ -95,12 +94,12 @@ def ended(control_plane: ControlPlane, name: str) -> None:
 
 
 def alive(control_plane: ControlPlane) -> set[str]:
-    """Names of the daemons that run."""
+    """Return the names of the running daemons."""
     return set(processes.started_from(_programs(control_plane)).values())
 
 
 def program(control_plane: ControlPlane, name: str) -> Path | None:
-    """The file that a daemon was started from; None for one that was not."""
+    """Return the program of a daemon; None if it was never started."""
     link = _programs(control_plane) / name
     return link.resolve() if link.exists() else None
 
@@ -114,10 +113,10 @@ def _is_alive(control_plane: ControlPlane, daemon: Daemon) -> bool:
 
 
 def _wait(daemon: Daemon, child: int, log: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not daemon.ready():
         if processes.has_ended(child) or time.monotonic() > deadline:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            said = next((line for line in lines if line.startswith("panic:")), lines[-1] if lines else "nothing")
-            raise SandboxError(f"{daemon.name} does not start: it says: {said} (log: {log})")
+            message = next((line for line in lines if line.startswith("panic:")), lines[-1] if lines else "no message")
+            raise SandboxError(f"{daemon.name} does not start: {message} (log: {log})")
         time.sleep(0.05)

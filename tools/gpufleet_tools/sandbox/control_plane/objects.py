@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 from gpufleet_tools.sandbox.control_plane.api_server import (
     CONNECTIONS,
+    ApiError,
     ApiServer,
     Manifest,
-    Refusal,
     ServedKind,
     connected,
     group_version,
-    patiently,
+    retried,
 )
 from gpufleet_tools.sandbox.errors import SandboxError
 
@@ -33,11 +33,11 @@ _Item = TypeVar("_Item")
 FIELD_MANAGER = "gpufleet"
 OWNER_LABEL = "gpufleet.dev/sandbox"
 
-# Seconds an object has to be gone in.
-_REMOVAL_PATIENCE = 60.0
+# Seconds within which a removed object must disappear.
+_REMOVAL_TIMEOUT = 60.0
 
-# The order in which kinds are applied, and the reverse of that in which they are removed; a kind that is not
-# listed comes at the empty place. Later ones need earlier ones: a pod its namespace and service account.
+# Order in which kinds are applied, and reverse order in which they are removed. A kind that is not listed has the empty
+# place. Later kinds depend on earlier ones: a pod on its namespace and service account.
 _POLICY = "PriorityClass RuntimeClass StorageClass ServiceAccount Secret ConfigMap ResourceQuota LimitRange"
 _RIGHTS = "ClusterRole Role ClusterRoleBinding RoleBinding"
 _WORKLOADS = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob")
@@ -53,7 +53,7 @@ _ORDER_OF_OTHERS = _ORDER.index(())
 
 
 class Identity(NamedTuple):
-    """What makes an object that one and no other; not its version, which only says how it is written down."""
+    """Identity of an object. The version of its kind is not part of it."""
 
     group: str
     kind: str
@@ -66,7 +66,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True)
 class Applied:
-    """How many objects an apply created, changed and left as they were."""
+    """Numbers of objects that an apply created, changed and left unchanged."""
 
     created: int = 0
     changed: int = 0
@@ -74,26 +74,25 @@ class Applied:
 
 
 def identity(manifest: Manifest) -> Identity:
-    """The identity of a manifest; a namespaced object without a namespace is taken to be in `default`, which
-    only the API server can tell from one that has none: `keep` of `prune` accepts both."""
+    """Return the identity of a manifest. Its namespace is empty for a cluster-wide object, and for an object in
+    `default` without an explicit namespace; `keep` of `prune` accepts both."""
     metadata = manifest["metadata"]
     return Identity(group_version(manifest)[0], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
-    """Have the API server hold `objects` as given: server-side apply, forced, as field manager "gpufleet".
+    """Apply objects: forced server-side apply as field manager "gpufleet".
 
-    Each gets the label OWNER_LABEL with the value `owner`, by which `prune` finds it. In order (CRDs,
-    namespaces, nodes, the rest, workloads), in parallel within each step; the status of a Node is applied
-    too, and the `stringData` of a Secret is sent as `data`, since a key removed from stringData would stay on
-    the server. Faults that pass are tried again for up to 30 seconds. Raises SandboxError with one line for
-    every object the API server refuses, once all have been tried.
+    Each object gets the label OWNER_LABEL with the value `owner`, by which `prune` finds it. Objects are applied in
+    steps (CRDs, namespaces, nodes, the rest, workloads), in parallel within each step. The status of a Node is applied
+    too. The `stringData` of a Secret is sent as `data`, since the server would keep a key that was removed from
+    stringData. Transient errors are retried for up to 30 seconds. Raises SandboxError with one line for each rejected
+    object, after all have been tried.
 
-    How it is known what an object was: the API server does not store what would change nothing, so one whose
-    resourceVersion is what it was when the apply began is unchanged. When it is not, a controller may have
-    changed it meanwhile, and `_same_but_for_status` decides.
+    The API server does not store an apply without changes, so an object with the same resourceVersion as before is
+    unchanged. If it differs, a controller may have changed the object meanwhile, and `_same_but_for_status` decides.
     """
-    outcomes: list[tuple[Manifest, str | Refusal]] = []
+    outcomes: list[tuple[Manifest, str | ApiError]] = []
     with connected(kubeconfig) as api:
         before = _metadata_before(api, objects, owner)
 
@@ -110,37 +109,37 @@ def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
             outcomes += zip(step, _parallel(one, step), strict=True)
             if step[0]["kind"] == "CustomResourceDefinition":
                 _wait_for_definitions(api, step)
-    _raise_refusals(outcomes)
+    _raise_errors(outcomes)
     found = [outcome for _, outcome in outcomes]
     return Applied(found.count("created"), found.count("changed"), found.count("unchanged"))
 
 
 def prune(kubeconfig: Path, keep: Collection[Identity], owner: str) -> list[Identity]:
-    """Remove every object that `apply` put there for `owner` and that is not in `keep`; returns them.
+    """Remove every object that `apply` created for `owner` and that is not in `keep`. Return the removed objects.
 
-    Waits until they are gone with all they own (a Job's pods), up to 60 seconds, workloads first and then
-    what they stand on. Pods on a removed Node are removed with it: nobody else would for a minute. Objects
-    that only inherited the label (an EndpointSlice from its Service) are left alone. Raises SandboxError with
-    one line for every object that cannot be removed.
+    Wait up to 60 seconds until they and their dependents (a Job's pods) are deleted, workloads first. Pods on a removed
+    Node are deleted with it; Kubernetes would take a minute. Objects that only inherited the label, such as the
+    EndpointSlice of a Service, are not touched. Raises SandboxError with one line for each object that cannot be
+    removed.
     """
     kept = {Identity(i.group, i.kind, i.namespace or "default", i.name) for i in keep} | set(keep)
-    problems: list[tuple[Identity, Refusal]] = []
+    problems: list[tuple[Identity, ApiError]] = []
     with connected(kubeconfig) as api:
         found = {key: resource for key, resource in _owned(api, owner).items() if key not in kept}
         ending = {key.name for key in found if key.kind == "Namespace"}
-        # What is in a namespace that goes is removed with it; workloads first all the same, for their pods.
+        # Objects in a removed namespace are deleted with it, except workloads, whose pods must be deleted first.
         singly = [key for key in found if key.namespace not in ending or key.kind in _WORKLOADS]
         for rank in sorted({_rank(key.kind) for key in singly}, reverse=True):
             step = [key for key in singly if _rank(key.kind) == rank]
             outcomes = _parallel(lambda key: _remove(api, found[key], key), step)
-            problems += [(key, o) for key, o in zip(step, outcomes, strict=True) if isinstance(o, Refusal)]
+            problems += [(key, o) for key, o in zip(step, outcomes, strict=True) if isinstance(o, ApiError)]
     if problems:
         raise SandboxError(*(f"{key} cannot be removed: {problem.message}" for key, problem in problems))
     return sorted(found)
 
 
 def _metadata_before(api: ApiServer, objects: Sequence[Manifest], owner: str) -> dict[Identity, Metadata]:
-    """What is there of our own, of all kinds that occur in `objects`."""
+    """Return the metadata of the owner's existing objects of all kinds in `objects`."""
     kinds = {(*group_version(manifest), manifest["kind"]) for manifest in objects}
     resources = [api.resources[kind] for kind in kinds & api.resources.keys()]
     listed = _parallel(lambda resource: _owned_by(api, resource, owner), resources)
@@ -157,29 +156,29 @@ def _steps(objects: Sequence[Manifest]) -> list[list[Manifest]]:
 
 
 def _parallel(work: Callable[[_Item], Any], items: Sequence[_Item]) -> list[Any]:
-    """`work` on every item, eight at a time, in order; a refusal is a result like any other."""
+    """Return the results of `work` for every item, in order; eight run in parallel. An ApiError is a result."""
 
     def one(item: _Item) -> Any:
         try:
             return work(item)
-        except Refusal as problem:
-            return problem
+        except ApiError as error:
+            return error
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         return list(pool.map(one, items))
 
 
 def _all(results: Iterable[Any]) -> list[Any]:
-    """The results of `_parallel` when every one is needed: the first refusal is raised."""
+    """Return the results of `_parallel`. Raise the first ApiError among them."""
     found = list(results)
-    for refusal in found:
-        if isinstance(refusal, Refusal):
-            raise refusal
+    for result in found:
+        if isinstance(result, ApiError):
+            raise result
     return found
 
 
 def _prepared(manifest: Manifest, owner: str) -> dict[str, Any]:
-    """The manifest as it is sent: a copy with our label, and a Secret's texts as data."""
+    """Return the manifest for the request: a copy with the owner's label, and with a Secret's stringData as data."""
     prepared: dict[str, Any] = copy.deepcopy(dict(manifest))
     prepared["metadata"].setdefault("labels", {})[OWNER_LABEL] = owner
     if prepared["kind"] == "Secret" and "stringData" in prepared:
@@ -197,20 +196,20 @@ def _key(resource: ServedKind, manifest: Manifest) -> Identity:
 def _apply_one(api: ApiServer, resource: ServedKind, manifest: Manifest) -> tuple[int, dict[str, Any]]:
     key = _key(resource, manifest)
     path = resource.path(key.namespace, key.name)
-    # Strict: without it an unknown field of a custom resource is dropped in silence.
+    # Strict: otherwise unknown fields of a custom resource are dropped silently.
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
-    status, answer = patiently(lambda: api.call("PATCH", path, query=query, body=manifest))
+    status, answer = retried(lambda: api.call("PATCH", path, query=query, body=manifest))
     if resource.kind == "Node" and "status" in manifest:
-        # The Node itself takes its status when it is created, and ignores it ever after.
+        # The API server accepts a status in the Node only on creation.
         body = {part: manifest[part] for part in ("apiVersion", "kind", "status")}
         body["metadata"] = {"name": key.name}
-        _, answer = patiently(lambda: api.call("PATCH", f"{path}/status", query=query, body=body))
+        _, answer = retried(lambda: api.call("PATCH", f"{path}/status", query=query, body=body))
     return status, answer
 
 
 def _owned_by(api: ApiServer, resource: ServedKind, owner: str) -> dict[Identity, Metadata]:
-    """The metadata of what `apply` put there for `owner`, of one kind: what carries the label and has us
-    among those who applied it. The label alone is not enough: an EndpointSlice copies it from its Service."""
+    """Return the metadata of the objects of one kind that `apply` created for `owner`: those with the label and our
+    field manager. The label alone is not enough: an EndpointSlice copies it from its Service."""
     return {
         _key(resource, {"metadata": metadata}): metadata
         for metadata in api.by_label(resource, f"{OWNER_LABEL}={owner}")
@@ -223,25 +222,24 @@ def _applied_by_us(metadata: Metadata) -> list[Mapping[str, Any]]:
 
 
 def _same_but_for_status(resource: ServedKind, before: Metadata | None, after: Metadata) -> bool:
-    """Whether an apply changed nothing, although a controller may have written to the object meanwhile."""
+    """Return whether an apply changed nothing, although a controller may have changed the object meanwhile."""
     if before is None:
         return False
     if before["resourceVersion"] == after["resourceVersion"]:
         return True
     if resource.kind == "Node":
-        # Without a generation, and kwok writes to it at any time. Our own entries have the second in which we
-        # last changed something.
+        # Nodes have no generation, and kwok updates them at any time. Our own entries have the time of our last change.
         return _applied_by_us(before) == _applied_by_us(after)
     same = all(before.get(part) == after.get(part) for part in ("generation", "labels", "annotations"))
     return same and "generation" in before
 
 
 def _owned(api: ApiServer, owner: str) -> dict[Identity, ServedKind]:
-    """All that `apply` put there for `owner`, of every kind that is served."""
+    """Return all objects that `apply` created for `owner`, of every served kind."""
     preferred: dict[tuple[str, str], ServedKind] = {}
     for resource in api.resources.values():
         if {"list", "delete"} <= resource.verbs:
-            # Versions come in the server's order of preference, and one version shows all objects of a kind.
+            # Versions are in the server's order of preference, and each version lists all objects of a kind.
             preferred.setdefault((resource.group, resource.kind), resource)
 
     resources = list(preferred.values())
@@ -250,50 +248,47 @@ def _owned(api: ApiServer, owner: str) -> dict[Identity, ServedKind]:
 
 
 def _remove(api: ApiServer, resource: ServedKind, key: Identity) -> None:
-    """Remove one object and wait until it is gone.
+    """Delete one object and wait until it is deleted.
 
-    A workload in the foreground, so that it is there until its pods are not; without a policy the pods of a
-    Job would stay. Others in the background: in the foreground each would wait its turn at the garbage
-    collector.
+    A workload is deleted in the foreground, so that it exists until its pods are deleted; without a policy the pods of
+    a Job would stay. Others are deleted in the background: in the foreground each would wait for the garbage collector.
     """
     path = resource.path(key.namespace, key.name)
     policy = "Foreground" if key.kind in _WORKLOADS else "Background"
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
-    deadline, pause = time.monotonic() + _REMOVAL_PATIENCE, 0.01
+    deadline, pause = time.monotonic() + _REMOVAL_TIMEOUT, 0.01
     try:
-        patiently(lambda: api.call("DELETE", path, body=body))
+        retried(lambda: api.call("DELETE", path, body=body))
         if key.kind == "Node":
             _remove_pods_of(api, key.name)
         while time.monotonic() < deadline:
-            patiently(lambda: api.call("GET", path))
+            retried(lambda: api.call("GET", path))
             time.sleep(pause)
             pause = min(1.5 * pause, 0.25)
-    except Refusal as problem:
-        if problem.status == 404:
+    except ApiError as error:
+        if error.status == 404:
             return
         raise
-    patience = f"{_REMOVAL_PATIENCE:.0f} s"
-    raise Refusal(504, f"it is still there after {patience}; a finalizer nobody removes, perhaps")
+    timeout = f"{_REMOVAL_TIMEOUT:.0f} s"
+    raise ApiError(504, f"it still exists after {timeout}; check its finalizers")
 
 
 def _remove_pods_of(api: ApiServer, node: str) -> None:
-    """A simulated machine that is gone ends no pods any more; Kubernetes itself notices after about a
-    minute."""
+    """Delete the pods of a removed simulated node. Kubernetes itself would take about a minute."""
     pods = api.call("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node}"})[1]["items"]
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     for pod in pods:
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{quote(metadata['namespace'])}/pods/{quote(metadata['name'])}"
         try:
-            patiently(functools.partial(api.call, "DELETE", path, body=body))
-        except Refusal as problem:
-            if problem.status != 404:
+            retried(functools.partial(api.call, "DELETE", path, body=body))
+        except ApiError as error:
+            if error.status != 404:
                 raise
 
 
 def _wait_for_definitions(api: ApiServer, definitions: Sequence[Manifest]) -> None:
-    """Until the kinds that these CRDs define are among those served. One that was refused is not waited for;
-    its objects will say so."""
+    """Wait up to 10 seconds until the kinds of these CRDs are served. A rejected CRD causes errors for its objects."""
     specs = [definition["spec"] for definition in definitions]
     wanted = {(s["group"], v["name"], s["names"]["kind"]) for s in specs for v in s["versions"] if v["served"]}
     deadline = time.monotonic() + 10
@@ -302,7 +297,7 @@ def _wait_for_definitions(api: ApiServer, definitions: Sequence[Manifest]) -> No
         api.discover()
 
 
-def _raise_refusals(outcomes: Sequence[tuple[Manifest, Any]]) -> None:
-    refusals = [(manifest, outcome) for manifest, outcome in outcomes if isinstance(outcome, Refusal)]
-    if refusals:
-        raise SandboxError(*(f"{identity(manifest)}: {refusal.message}" for manifest, refusal in refusals))
+def _raise_errors(outcomes: Sequence[tuple[Manifest, Any]]) -> None:
+    errors = [(manifest, outcome) for manifest, outcome in outcomes if isinstance(outcome, ApiError)]
+    if errors:
+        raise SandboxError(*(f"{identity(manifest)}: {error.message}" for manifest, error in errors))

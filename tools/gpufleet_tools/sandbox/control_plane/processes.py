@@ -1,4 +1,4 @@
-"""Processes and locks: children that end with us, and what Linux says of the processes that outlive us."""
+"""Processes and locks: children that end with this process, and the identification of processes that outlive it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-# From linux/prctl.h: the signal this process gets when the thread that started it ends.
+# From linux/prctl.h: sets the signal that this process gets when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
-# Looked up here, because the child may not take locks between fork and exec, and dlopen takes some.
+# Loaded here: between fork and exec the child must not take locks, as dlopen does.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
 
 def _end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Runs in the child between fork and exec."""
+    """Have the kernel end the child with its parent. Runs in the child between fork and exec."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, number)
 
 
-def attended(
+def interactive(
     command: Sequence[str], *, env: Mapping[str, str], text: str | None = None, quiet: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command that cleans up after itself when it is asked to stop: Ctrl-C is left to it alone, and when we are
-    killed it gets SIGTERM. `text` goes to its standard input; its output is caught when `quiet`, else printed."""
+    """Run a command that handles signals itself: only the command reacts to Ctrl-C, and it gets SIGTERM if this process
+    is killed. `text` is its standard input. Its output is captured if `quiet`, else printed."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         with subprocess.Popen(
@@ -45,10 +45,10 @@ def attended(
             text=True,
             preexec_fn=functools.partial(_end_with_parent, signal.SIGTERM),
         ) as child:
-            said, _ = child.communicate(text)
+            output, _ = child.communicate(text)
     finally:
         signal.signal(signal.SIGINT, before)
-    return subprocess.CompletedProcess(command, child.returncode, said or "")
+    return subprocess.CompletedProcess(command, child.returncode, output or "")
 
 
 def run(
@@ -60,12 +60,11 @@ def run(
     umask: int = -1,
     tick: Callable[[], bool] | None = None,
 ) -> int:
-    """Run a command to its end, its output in the file `log`, and return its exit status.
+    """Run a command with its output in the file `log`, and return its exit status.
 
-    The child never outlives us: it is the leader of a process group that is killed when we leave by Ctrl-C,
-    SIGTERM or any exception, and the kernel kills it when we are killed outright. `umask` is the child's, -1
-    leaves ours. `tick` is called ten times a second while it runs; when it returns False the child is killed
-    and the status is negative.
+    The child never outlives this process: its process group is killed after Ctrl-C, SIGTERM or any exception, and the
+    kernel kills it if this process is killed. `umask` is that of the child; -1 keeps the current one. `tick` is called
+    ten times a second; if it returns False, the child is killed and the status is negative.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output, _sigterm_as_exit():
@@ -96,8 +95,8 @@ def run(
 
 
 def start(command: Sequence[str | Path], *, log: Path, env: Mapping[str, str]) -> int:
-    """Start a process that outlives us, its output in the file `log`, and return its id: in a session of its own, so
-    that Ctrl-C does not reach it."""
+    """Start a process that outlives this one, with its output in the file `log`, and return its ID. It has its own
+    session, so that it does not get Ctrl-C."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     return os.posix_spawn(
         command[0],
@@ -113,15 +112,15 @@ def start(command: Sequence[str | Path], *, log: Path, env: Mapping[str, str]) -
 
 
 def has_ended(child: int) -> bool:
-    """Whether a process that we started has ended; to be asked no more once it has."""
+    """Return whether a child process has ended. Do not call it again after it has returned True."""
     return os.waitpid(child, os.WNOHANG)[0] == child
 
 
 @contextlib.contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """While a child runs, SIGTERM unwinds the stack instead of ending us on the spot.
+    """Turn SIGTERM into SystemExit while the context is open.
 
-    Left alone when someone else handles SIGTERM, and off the main thread, where Python allows no handlers.
+    Does nothing if SIGTERM has another handler, or outside the main thread, where Python allows no handlers.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
@@ -140,10 +139,9 @@ def _sigterm_as_exit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path`, which is made when missing and removed when done.
+    """Hold the lock file `path`, which is created if missing and removed afterwards.
 
-    `waiting` is called once when another process holds it. The kernel lets go of the lock when its holder
-    dies.
+    `waiting` is called once if another process holds it. The kernel releases the lock when its holder ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -155,7 +153,7 @@ def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator
                 waiting()
                 waiting = None
             fcntl.flock(handle, fcntl.LOCK_EX)
-        # Its last holder removed the file while we waited: what we hold is a lock nobody else will look at.
+        # If the last holder removed the file meanwhile, this lock is on a file that no other process will use.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == path.stat().st_ino:
                 break
@@ -168,11 +166,10 @@ def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator
 
 
 def started_from(directory: Path) -> dict[int, str]:
-    """This user's live processes whose program was started by a path inside `directory`: id -> program's
-    name.
+    """Return the program names of this user's live processes that were started by a path inside `directory`, by ID.
 
-    By the program's path and not by any argument: an editor or a `tail` with one of our files open is none of
-    ours. A dead process that nobody waited for has no command line and is not listed.
+    Only the program's path counts, not its arguments: an editor or `tail` may have one of the files open. A zombie has
+    no command line and is not listed.
     """
     return {pid: name for pid in _numbers() if (name := _name_if_from(directory, pid))}
 
@@ -197,11 +194,11 @@ def _is_from(directory: Path, pid: int) -> bool:
 
 
 def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> int:
-    """Kill every process of `started_from(directory)`, or those whose program has the name `only`, wait until all that
-    they held (ports) is free, and return how many there were.
+    """Kill every process of `started_from(directory)`, or those whose program has the name `only`. Wait until their
+    resources, such as ports, are released, and return their number.
 
-    Raises TimeoutError when one has not ended after `patience` seconds. SIGKILL at once, as kwokctl does:
-    nothing they hold is worth a graceful end, since their data is removed or was made to survive a crash.
+    Raises TimeoutError if one has not ended after `patience` seconds. Sends SIGKILL, as kwokctl does: their data is
+    removed afterwards or survives a crash, so that a graceful end has no benefit.
     """
     deadline = time.monotonic() + patience
     ended = 0
@@ -212,9 +209,9 @@ def kill(directory: Path, patience: float = 10.0, only: str | None = None) -> in
 
 
 def kill_with(variable: str, value: str, program: str, patience: float = 10.0) -> int:
-    """Kill every process of this user that was started with a variable of that value in its environment and whose
-    program has a name that begins with `program`, a script's too; wait until each has ended, and return how many there
-    were. Raises TimeoutError as `kill` does."""
+    """Kill every process of this user that has an environment variable of that value, and whose program or script has a
+    name that begins with `program`. Wait until each has ended, and return their number. Raises TimeoutError as `kill`
+    does."""
     deadline = time.monotonic() + patience
     entry = os.fsencode(f"{variable}={value}")
 
@@ -230,8 +227,8 @@ def kill_with(variable: str, value: str, program: str, patience: float = 10.0) -
 
 
 def _kill_one(pid: int, is_meant: Callable[[int], bool], deadline: float) -> bool:
-    """By a handle and not by its id alone, which might be another's by now; and because a process lets go of
-    its ports after its command line is gone but before its handle says that it has ended."""
+    """Kill a process and wait for its end by a handle: its ID may be reused meanwhile. Its ports are released before
+    the handle reports the end, but after its command line has disappeared."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

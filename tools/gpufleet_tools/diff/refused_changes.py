@@ -1,4 +1,4 @@
-"""Changes of a stack that should not be merged unseen, beside those of its labels. Each names what to do instead."""
+"""Changes of a stack, beside those of its labels, that should not be merged as they are. Each message has a remedy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from packaging.version import InvalidVersion, Version
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed, nearest
 from gpufleet_tools.diff.environment.jobs import runner_releases
-from gpufleet_tools.diff.environment.pools import pool_refusals
+from gpufleet_tools.diff.environment.pools import refused_pool_changes
 from gpufleet_tools.diff.evaluation import EvaluatedResource, EvaluatedStack
 from gpufleet_tools.diff.labels import CONTRACT
-from gpufleet_tools.diff.machines import kubespray_refusals
+from gpufleet_tools.diff.machines import refused_kubespray_changes
 from gpufleet_tools.diff.resources import ResourceChange
 from gpufleet_tools.plan.plan import RELEASE
 
-_NOT_UNSEEN = frozenset({"mutable-image", "open-endpoint"})
-"""Findings that nobody should merge in passing, though they may be meant: they are no errors."""
+_REFUSED_WARNINGS = frozenset({"mutable-image", "open-endpoint"})
+"""Findings that are no errors, but refused because they should be merged deliberately only."""
 
 _OWN = frozenset(
     {
@@ -37,7 +37,7 @@ _OWN = frozenset(
         "spot-capacity",
     }
 )
-"""Names of the refusals that are no findings."""
+"""Names of refused changes that are not findings."""
 
 _CONTROLLER, _SCALE_SET = "gha-runner-scale-set-controller", "gha-runner-scale-set"
 
@@ -47,24 +47,24 @@ _TITLES = {
     "nvidia-device-plugin": "NVIDIA's device plugin",
     "gpu-operator": "NVIDIA's GPU operator",
 }
-"""Charts whose older version may not understand what the newer one left, by name."""
+"""Charts whose older versions may not support the objects of newer ones, by name."""
 
 Found = Iterator[tuple[str, str]]
-"""Name and message of each refusal."""
+"""Name and message of each refused change."""
 
 
 def unknown_allowances(allowed: Iterable[str], found: Iterable[str]) -> Iterator[str]:
-    """Yield one line for each allowed name that is the name of no refusal; `found` are refusals of this comparison."""
-    known = {*_OWN, *CONTRACT, *_NOT_UNSEEN, *found}
+    """Yield one line for each allowed name that no refused change can have. `found` are those of this comparison."""
+    known = {*_OWN, *CONTRACT, *_REFUSED_WARNINGS, *found}
     if unknown := sorted({*allowed} - known):
         known |= _findings()
     for name in unknown:
         if name not in known:
-            yield f"--allow {name}: there is no such refusal; {nearest(name, known)}"
+            yield f"--allow {name}: unknown name of a refused change; {nearest(name, known)}"
 
 
 def _findings() -> frozenset[str]:
-    # Imported here: most comparisons allow nothing.
+    # Imported here: most comparisons have no --allow.
     from gpufleet_tools.check.findings import every_name
 
     return every_name()
@@ -74,23 +74,23 @@ class NewFinding(Documented):
     """A finding that the base does not have."""
 
     name: str
-    """Kind of finding."""
+    """Kind of the finding."""
     severity: Literal["error", "warning", "note"]
-    """How bad it is."""
+    """Severity of the finding."""
     path: str
-    """Setting that it arises from."""
+    """Setting that causes the finding."""
     message: str
-    """What is so, and what to do."""
+    """Fact, consequence and remedy."""
 
 
-def refusals(
+def refused_changes(
     moved: str,
     changes: Sequence[ResourceChange],
     findings: Sequence[NewFinding],
     before: EvaluatedStack | None,
     after: EvaluatedStack | None,
 ) -> Found:
-    """Yield what should not be merged as it is in one stack. `moved` is its region and account, before and after."""
+    """Yield the refused changes of one stack. `moved` is the region and account of its cluster, before and after."""
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     if moved:
         yield "cluster-moved", f"{moved}: {_ANOTHER_STACK}"
@@ -100,24 +100,24 @@ def refusals(
             remedy = f"keep its name, or pass aliases=[pulumi.Alias(name='{name}')] in the program's ResourceOptions"
             yield "moved-without-alias", f"{change.title}: {change.reasons[0]}; {remedy}"
         if change.protected:
-            yield "protected", f"{change.title} is protected and would be {change.action}: pulumi up refuses"
+            yield "protected", f"{change.title} is protected and would be {change.action}: pulumi up would fail"
         if change.action == "refused":
-            yield "immutable", f"{change.title}: {', '.join(change.reasons)}; give the new one another name"
+            yield "immutable", f"{change.title}: {', '.join(change.reasons)}; use another name for the new object"
     for finding in findings:
-        if finding.severity == "error" or finding.name in _NOT_UNSEEN:
+        if finding.severity == "error" or finding.name in _REFUSED_WARNINGS:
             yield finding.name, f"{finding.path}: {finding.message}"
     yield from _namespaces(old.resources, new.resources)
     yield from _controller_replaced(old.resources, new.resources)
     yield from _controllers(old, new)
     yield from _unprotected(old.resources, new.resources)
     yield from _downgrades(old.resources, new.resources)
-    yield from pool_refusals(old.resources, new.resources)
-    yield from (("kubespray", refusal) for refusal in kubespray_refusals(old.resources, new.resources))
+    yield from refused_pool_changes(old.resources, new.resources)
+    yield from (("kubespray", message) for message in refused_kubespray_changes(old.resources, new.resources))
 
 
 _ANOTHER_STACK = (
-    "Pulumi cannot move a cluster, and none of its resources is in the other place; write a second stack file for the"
-    " new place, deprecate this one's labels, then run pulumi destroy on this one"
+    "Pulumi cannot move a cluster to another region or account; create a second stack there, deprecate the labels of"
+    " this one, then run pulumi destroy on this one"
 )
 
 
@@ -125,9 +125,9 @@ _ANOTHER_STACK = (
 
 
 def _namespaces(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
-    """pulumi-kubernetes replaces a release create-first (helm_release.go), ARC 0.14.2 takes GitHub's scale set of that
-    name where there is one, and deletes it with the scale set of the old namespace
-    (autoscalingrunnerset_controller.go)."""
+    """Yield changed namespaces of labels. pulumi-kubernetes creates the new release before it deletes the old one
+    (helm_release.go). ARC 0.14.2 adopts an existing scale set of that name at GitHub, and deletes it with the scale set
+    of the old namespace (autoscalingrunnerset_controller.go)."""
     before, after = runner_releases(old), runner_releases(new)
     moves: dict[tuple[str, str], list[str]] = {}
     for label in before.keys() & after.keys():
@@ -138,22 +138,22 @@ def _namespaces(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
         named = listed(sorted(labels), "and")
         yield (
             "namespace-changed",
-            f"namespace {was} → {now} of {named}: the new scale set registers under the id that GitHub has for the old"
-            " one, which Pulumi deletes after it with that id, and the label may get no jobs any more; in two steps:"
-            f" remove {named} from the stack file (--allow label-removed) and run pulumi up, then change the namespace,"
-            " put them back and run pulumi up",
+            f"namespace {was} → {now} of {named}: the new scale set adopts the old one's ID at GitHub, deleting the old"
+            " one then deletes that ID, and the label may get no jobs; change it in two steps: remove"
+            f" {named} from the stack file (--allow label-removed) and run pulumi up; then change the namespace,"
+            " restore the labels and run pulumi up",
         )
 
 
 def _registers_alike(*releases: EvaluatedResource) -> bool:
-    """Whether GitHub has one scale set for both: its name is unique in a runner group."""
+    """Return whether both are the same scale set at GitHub: its name is unique in a runner group."""
     values = [release.inputs.get("values", {}) for release in releases]
     return len({(str(each.get("githubConfigUrl")), each.get("runnerGroup")) for each in values}) == 1
 
 
 def _controller_replaced(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
-    """The release is replaced create-first. Its ClusterRole has the release's name, whatever the namespace
-    (manager_cluster_role.yaml of the chart)."""
+    """Yield replacements of ARC's controller. Pulumi creates the new release first. Its ClusterRole has the release's
+    name, regardless of the namespace (manager_cluster_role.yaml of the chart)."""
     before, after = ({each.urn: each for each in side if chart(each) == _CONTROLLER} for side in (old, new))
     with_runners = any(chart(each) == _SCALE_SET for each in old)
     for urn in before.keys() & after.keys():
@@ -168,19 +168,19 @@ def _controller_replaced(old: Sequence[EvaluatedResource], new: Sequence[Evaluat
             yield (
                 "arc-replaced",
                 f"{title}: Pulumi installs the new controller while the old one runs, and both would manage the same"
-                " scale sets; in two steps: remove the runners from the stack file (--allow label-removed) and run"
-                f" pulumi up, then change {both}, put the runners back and run pulumi up",
+                " scale sets; change it in two steps: remove the runners from the stack file (--allow label-removed)"
+                f" and run pulumi up; then change {both}, restore the runners and run pulumi up",
             )
         elif [*moved] == ["namespace"]:
             yield (
                 "arc-replaced",
-                f"{title}: Pulumi installs the new release before it deletes the old one, and Helm refuses a"
-                " ClusterRole that another release owns; change arc.release with it",
+                f"{title}: Pulumi installs the new release before it deletes the old one, and Helm rejects a"
+                " ClusterRole that another release owns; change arc.release too",
             )
 
 
 def _controllers(old: EvaluatedStack, new: EvaluatedStack) -> Found:
-    """A controller deletes scale sets of another minor version than its own, with the jobs that they run."""
+    """Yield a changed minor version of ARC: a controller deletes scale sets of other minor versions and their jobs."""
     versions = {_version(each) for each in old.resources if chart(each) == _CONTROLLER}
     wanted = {_version(each) for each in new.resources if chart(each) == _CONTROLLER}
     kept = {each.urn for each in old.resources if chart(each) == _SCALE_SET}
@@ -189,9 +189,9 @@ def _controllers(old: EvaluatedStack, new: EvaluatedStack) -> Found:
     if kept and all(minors) and minors[0] != minors[1]:
         many = f"{len(kept)} scale set{'s' * (len(kept) > 1)}"
         message = (
-            f"ARC goes from {', '.join(sorted(versions))} to {', '.join(sorted(wanted))} with {many} in place, and a"
-            " controller deletes scale sets of another minor version: remove the runners first, then change the"
-            " version, then put them back"
+            f"ARC {', '.join(sorted(versions))} → {', '.join(sorted(wanted))} with {many} installed: a controller"
+            " deletes scale sets of another minor version; first remove the runners, then change the version, then"
+            " restore the runners"
         )
         yield "arc-minor-version", message
 
@@ -204,14 +204,15 @@ def _unprotected(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResour
     lost = [
         f"{each.type.split(':')[-1]} {each.name}"
         for each in old
-        if each.urn in after and any(has(each) and not has(after[each.urn]) for has in (_is_protected, _keeps_itself))
+        if each.urn in after
+        and any(has(each) and not has(after[each.urn]) for has in (_is_protected, _has_deletion_protection))
     ]
     if lost:
         yield (
             "protection-removed",
-            f"{listed(lost, 'and')} would no longer be protected: pulumi destroy, or a change that replaces them, takes"
-            " the cluster with all jobs; keep protect and deletionProtection on, and switch them off only in the pull"
-            " request before a pulumi destroy (--allow protection-removed)",
+            f"{listed(lost, 'and')} would no longer be protected: pulumi destroy, or a change that replaces them, would"
+            " delete the cluster with all jobs; keep protect and deletionProtection on, and turn them off only in the"
+            " pull request before a pulumi destroy (--allow protection-removed)",
         )
 
 
@@ -219,7 +220,7 @@ def _is_protected(each: EvaluatedResource) -> bool:
     return bool(each.options.get("protect"))
 
 
-def _keeps_itself(each: EvaluatedResource) -> bool:
+def _has_deletion_protection(each: EvaluatedResource) -> bool:
     return each.inputs.get("deletionProtection") is True
 
 
@@ -233,14 +234,14 @@ def _downgrades(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
             if _is_older(newer, older):
                 yield (
                     "downgrade",
-                    f"{title} {older} → {newer}: an older version may not read the objects and CRDs that the newer one"
-                    f" left, and Helm does not take CRDs back; keep {older} or newer, or read its release notes on"
-                    " the way back and run with --allow downgrade",
+                    f"{title} {older} → {newer}: an older version may not support the objects and CRDs of the newer"
+                    f" one, and Helm does not downgrade CRDs; keep {older} or newer, or follow the release notes about"
+                    " downgrades and use --allow downgrade",
                 )
 
 
 def _versioned(old: EvaluatedResource, new: EvaluatedResource) -> Iterator[tuple[str, str, str]]:
-    """Yield the title, and the version before and after, of everything in a resource that has a version."""
+    """Yield title, old version and new version of a chart or a container in the resource."""
     name = chart(new)
     if name in _TITLES and name == chart(old):
         yield _TITLES[name], _version(old), _version(new)
@@ -253,7 +254,7 @@ def _versioned(old: EvaluatedResource, new: EvaluatedResource) -> Iterator[tuple
 
 
 def _images(each: EvaluatedResource) -> dict[str, tuple[str, str]]:
-    """Repository and tag of each container's image, by name of the container."""
+    """Return repository and tag of each container's image, by name of the container."""
     containers = each.inputs.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
     pairs = {item.get("name"): re.match(r"(.+):([^:/@]+)(@|$)", str(item.get("image"))) for item in containers}
     return {name: (match[1], match[2]) for name, match in pairs.items() if match}
@@ -271,7 +272,7 @@ def _version(each: EvaluatedResource) -> str:
 
 
 def chart(each: EvaluatedResource) -> str | None:
-    """Return the name of the chart of a Helm release, wherever it comes from; None for other resources."""
+    """Return the name of a Helm release's chart without its location; None for other resources."""
     if each.type != RELEASE:
         return None
     name = str(each.inputs.get("chart", "")).split("/")[-1]
@@ -279,7 +280,7 @@ def chart(each: EvaluatedResource) -> str | None:
 
 
 def cluster_moved(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> str:
-    """Return how a stack's AWS region or account changes; empty where neither does."""
+    """Return the changes of a stack's AWS region and account; empty if there are none."""
     before, after = ({each.urn: each.inputs for each in side if _is_aws(each)} for side in (old, new))
     moves = {
         f"{what} {_place(before[urn].get(key))} → {_place(after[urn].get(key))}": None
