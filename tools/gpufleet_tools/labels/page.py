@@ -111,7 +111,7 @@ def _rows(entry: LabelEntry) -> Iterator[tuple[str, str]]:
     yield "At once", escape(_room(entry))
     yield "Jobs of", _link(entry.config_url)
     if entry.additional_labels:
-        yield "Also", ", ".join(f"<code>{escape(label)}</code>" for label in entry.additional_labels)
+        yield "More labels", ", ".join(f"<code>{escape(label)}</code>" for label in entry.additional_labels)
     if entry.runner_group:
         yield "Runner group", escape(entry.runner_group)
     yield "Cluster", escape(entry.cluster)
