@@ -201,7 +201,7 @@ def test_workflows_of_other_repositories_are_one_note_of_a_file(served: Served, 
     (finding,) = findings(text, served, tmp_path)
     assert (finding.line, finding.column) == (3, 13)
     assert finding.message == (
-        "3 jobs run where workflows of other repositories say, which are not read here:"
+        "3 jobs call workflows of other repositories, which are not checked here:"
         ' "example/shared/.github/workflows/c.yml@v1" and "example/shared/.github/workflows/d.yml@v1"'
     )
 
@@ -229,7 +229,8 @@ def test_foreign_labels_of_a_job_are_one_finding(
 def test_foreign_labels_are_named(served: Served, tmp_path: pathlib.Path) -> None:
     (finding,) = findings(job("[self-hosted, their-gpu, their-zone, big]"), served, tmp_path)
     assert finding.message == (
-        'labels "their-gpu", "their-zone" and "big" are served by nobody known here: the job queues for a day;'
+        'labels "their-gpu", "their-zone" and "big" are served by nobody known here: the job queues for 24 hours and'
+        " then fails;"
         " labels in service: mi300-gpu-1"
     )
 
@@ -475,7 +476,7 @@ def test_labels_that_others_serve_are_known(catalogue: labels.Catalogue, tmp_pat
         (b"jobs: *nobody", "is not YAML"),
         (b"jobs: {a: \xff}", "is not YAML"),
         (b"\x00", "is not YAML"),
-        (b"jobs: {a: {runs-on: &a [*a]}}", "circle"),
+        (b"jobs: {a: {runs-on: &a [*a]}}", "circular"),
         (b"[" * 200_000, "nested deeper"),
         (b"- " * 200_000, "nested deeper"),
         (b"? " * 200_000, "nested deeper"),

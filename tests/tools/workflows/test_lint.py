@@ -74,9 +74,9 @@ def test_text(root: pathlib.Path, gpufleet: Gpufleet, tmp_path: pathlib.Path) ->
     ended = gpufleet("-C", root, "lint-workflows", "--labels-only", "consumer")
     assert ended.out.splitlines() == [
         'consumer/.github/workflows/a.yml:4:14: error: label "mi300-gpu-8" is served by nobody known here: the job'
-        " queues for a day; did you mean 'mi300-gpu-1'? [dead-label]",
-        "consumer/.github/workflows/b.yml:4:14: note: job 'a': a label cannot be resolved: only the run knows what it"
-        " is [unresolved-label]",
+        " queues for 24 hours and then fails; did you mean 'mi300-gpu-1'? [dead-label]",
+        "consumer/.github/workflows/b.yml:4:14: note: job 'a': a label cannot be resolved: it is known only at"
+        " run time [unresolved-label]",
         "1 error, 1 note, 2 workflows read",
     ]
 
@@ -155,7 +155,7 @@ def test_no_go_at_all_is_said_with_what_to_do(tmp_path: pathlib.Path, monkeypatc
     [
         ("exit 3", "ended with 3"),
         ("echo 'cannot read the file' >&2; exit 3", "cannot read the file"),
-        ("echo 'no JSON'", "said no JSON"),
+        ("echo 'no JSON'", "its output is not JSON"),
     ],
 )
 def test_an_actionlint_that_fails_is_no_judgement(

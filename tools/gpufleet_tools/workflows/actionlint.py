@@ -15,33 +15,33 @@ from gpufleet_tools.labels.catalogue import Catalogue
 from gpufleet_tools.workflows.findings import WorkflowFinding
 
 FILES_AT_ONCE = 500
-"""Files of one run: their names have to fit a command line, and their findings memory."""
+"""Files of one run: their names must fit a command line, and their findings memory."""
 
 SECONDS = 600
-"""How long one run may take; 500 files take a few seconds."""
+"""Time limit of one run; 500 files take a few seconds."""
 
 
 class NoActionlint(Exception):
-    """actionlint cannot be had here. `str()` is one line that says why, and how it could be."""
+    """actionlint is not available. `str()` is one line with reason and remedy."""
 
 
 class ActionlintFailed(Exception):
-    """actionlint ended without a judgement. `str()` is one line."""
+    """actionlint failed. `str()` is one line."""
 
 
 @dataclass(frozen=True)
 class Actionlint:
-    """actionlint, as it lies on this machine."""
+    """Installed actionlint."""
 
     program: pathlib.Path
-    """The program."""
+    """Path of the program."""
     version: str
-    """Its version."""
+    """Version of the program."""
 
 
 def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Catalogue) -> Iterator[WorkflowFinding]:
-    """What actionlint says of the files. Labels that it does not know are left to the catalogue, and scripts to
-    those who have shellcheck and pyflakes.
+    """Yield actionlint's findings about the files. Unknown labels are checked by the catalogue instead; scripts are not
+    checked with shellcheck and pyflakes.
 
     Raises ActionlintFailed.
     """
@@ -54,7 +54,7 @@ def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Ca
         for number, (root, own) in enumerate(_by_repository(files).items()):
             shown = _as_repository(root, folder / str(number)) if root else None
             for some in _batches(own):
-                # It says paths in its own way, relative to the current directory wherever they are.
+                # actionlint prints all paths relative to the current directory.
                 names = {os.path.realpath(file): str(file) for file in some}
                 given = [str(shown / _absolute(file).relative_to(root) if root and shown else file) for file in some]
                 for found in _run([str(program), *options, "--", *given]):
@@ -64,15 +64,15 @@ def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Ca
 
 
 def _absolute(file: pathlib.Path) -> pathlib.Path:
-    # Not resolve(): a workflow that is a link is its repository's all the same.
+    # Not resolve(): a workflow that is a link belongs to the repository of the link.
     return pathlib.Path(os.path.abspath(file))  # noqa: PTH100
 
 
 def _by_repository(files: Sequence[pathlib.Path]) -> dict[pathlib.Path | None, list[pathlib.Path]]:
-    """Files by the folder that has their `.github/workflows`; those of none by None.
+    """Return the files by the folder with their `.github/workflows`; None for other files.
 
-    Each is a run of its own: actionlint 1.7.12 takes a file for that of an earlier repository whose path its own
-    begins with (project.go, 64), so that it looks for the actions of `a-b` in `a`, and finds none.
+    Each folder gets a separate run: actionlint 1.7.12 assigns a file to an earlier repository whose path is a prefix of
+    its own (project.go, 64), so that it does not find the actions of `a-b`, which it looks for in `a`.
     """
     found: dict[pathlib.Path | None, list[pathlib.Path]] = {}
     for file in files:
@@ -83,8 +83,8 @@ def _by_repository(files: Sequence[pathlib.Path]) -> dict[pathlib.Path | None, l
 
 
 def _as_repository(root: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Return a folder that actionlint takes for the repository. It reads local actions and workflows only below a
-    folder with `.git` (project.go, 28), which the archive of a repository does not have."""
+    """Return a folder that actionlint accepts as a repository. It reads local actions and workflows only below a folder
+    with `.git` (project.go, 28), which the archive of a repository does not have."""
     if (root / ".git").exists():
         return root
     folder.mkdir()
@@ -104,14 +104,14 @@ def _run(command: list[str]) -> Iterator[WorkflowFinding]:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise ActionlintFailed(f"did not end within {SECONDS} s") from None
-    # 1: it has found something. 2 and 3: bad options, and faults of its own.
+    # 1: findings. 2 and 3: invalid options and internal errors.
     if ended.returncode not in (0, 1):
         raise ActionlintFailed((ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1])
     try:
-        said = json.loads(ended.stdout or "[]")
+        output = json.loads(ended.stdout or "[]")
     except ValueError:
-        raise ActionlintFailed("said no JSON") from None
-    for found in said:
+        raise ActionlintFailed("its output is not JSON") from None
+    for found in output:
         yield WorkflowFinding.model_construct(
             tool="actionlint",
             rule=found["kind"],

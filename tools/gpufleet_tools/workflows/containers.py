@@ -1,4 +1,4 @@
-"""What a job of a workflow runs in containers: itself, services, actions, and what it tells Docker to run.
+"""Containers of a workflow's jobs: the job itself, services, actions, and Docker commands.
 
 A runner starts the first three through Docker or, in ARC's Kubernetes modes, as pods
 (src/Runner.Worker/ContainerOperationProvider.cs of actions/runner).
@@ -16,15 +16,15 @@ from gpufleet_tools.workflows.expressions import Unknown, Value
 
 Entries = Mapping[str, yaml.Node]
 Values = Callable[[yaml.Node], list[Value]]
-"""Returns what a node can be; raises NotAnExpression."""
+"""Function that returns the possible values of a node. Raises NotAnExpression."""
 
 
 @dataclass(frozen=True)
 class Containers:
-    """What one job runs in containers, in one of the ways that its expressions can turn out."""
+    """Containers of one job, for one result of its expressions."""
 
     job: bool | None = False
-    """Whether the job itself runs in one; None where only the run knows."""
+    """Whether the job itself runs in a container; None if known only at run time."""
     started: str | None = None
     """The first key of the job that certainly makes the runner start a container: `container`, `services`."""
     action: str | None = None
@@ -37,7 +37,7 @@ NO_CONTAINERS = Containers()
 
 
 def of_job(job: Entries, values: Values) -> Containers:
-    """Return what a job runs in containers."""
+    """Return the containers of a job."""
     itself = _has_image(job.get("container"), values)
     services = [_has_image(service, values) for service in _entries(job.get("services")).values()]
     started = "container" if itself else "services" if True in services else None
@@ -52,8 +52,8 @@ def _entries(node: yaml.Node | None) -> Entries:
 
 
 def _has_image(node: yaml.Node | None, values: Values) -> bool | None:
-    """Whether a container has an image; without one, GitHub starts none (docs.github.com, "Workflow syntax",
-    jobs.<job_id>.container.image)."""
+    """Return whether a container has an image; without one, GitHub starts no container (docs.github.com, "Workflow
+    syntax", jobs.<job_id>.container.image)."""
     if isinstance(node, yaml.MappingNode):
         node = _entries(node).get("image")
     if node is None:

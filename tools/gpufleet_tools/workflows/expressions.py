@@ -1,8 +1,8 @@
-"""GitHub's expressions (`${{ … }}`), as far as they can be told without running anything.
+"""Evaluation of GitHub's expressions (`${{ … }}`) without a run.
 
-Grammar, literals and truth are those of docs.github.com, "Evaluate expressions in workflows and actions". What only a
-run knows (`github.ref`, an output of another job) is `UNKNOWN`; an expression then has several possible values, and
-each is worked out: `${{ github.ref == 'x' && 'a' || 'b' }}` is `a` or `b`.
+Grammar, literals and truth are those of docs.github.com, "Evaluate expressions in workflows and actions". Values known
+only at run time (`github.ref`, an output of another job) are `UNKNOWN`. An expression then has several possible values,
+and all are computed: `${{ github.ref == 'x' && 'a' || 'b' }}` is `a` or `b`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import yaml
 
 @dataclass(frozen=True)
 class Unknown:
-    """What only a run knows."""
+    """A value that is known only at run time."""
 
     truth: bool | None = None
-    """Whether it counts as true, where that much is known."""
+    """Its truth, if known."""
 
 
 UNKNOWN: Final = Unknown()
@@ -38,42 +38,42 @@ class Value:
     """None, a bool, a float, a text, a list of values, a dict of values by name, or Unknown. Within a context also
     OneOf."""
     node: yaml.Node | None = field(default=None, repr=False)
-    """Where in the file it is written, if it is written as a value of its own."""
+    """Its node in the file, if it is a separate value there."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Content of which only the choice is known: that of an input, say."""
+    """One of several values, such as that of an input."""
 
     values: tuple[Value, ...]
 
 
 OTHERS: Final = "*"
-"""Name, in a dict of values, of what every other name has. Without it, other names have null."""
+"""Key, in a dict of values, for all other names. Without it, other names are null."""
 
 
 Context = Mapping[str, Value]
-"""What is known of each context (`matrix`, `inputs`); one that is missing is unknown."""
+"""Values of contexts (`matrix`, `inputs`); missing ones are unknown."""
 
 MOST_VALUES = 256
-"""Possible values that are followed; GitHub makes at most 256 jobs of a matrix (docs.github.com, "Actions limits")."""
+"""Maximum number of possible values. GitHub creates at most 256 jobs from a matrix (docs.github.com, "Actions
+limits")."""
 
 
 class NotAnExpression(Exception):
-    """The text between `${{` and `}}` is none that GitHub reads. `str()` says why."""
+    """The text between `${{` and `}}` is not a valid expression. `str()` is the reason."""
 
 
 _TEMPLATE = re.compile(r"\$\{\{((?:'(?:[^']|'')*'|[^'])*?)\}\}", re.DOTALL)
 
 
 def is_template(text: str) -> bool:
-    """Whether the text holds an expression."""
+    """Return whether the text contains an expression."""
     return "${{" in text
 
 
 def possible(text: str, context: Context, node: yaml.Node | None = None) -> list[Value]:
-    """The possible values of a text with expressions in it. One expression and nothing else keeps its type; anything
-    more is text.
+    """Return the possible values of a text with expressions. A single expression keeps its type; others become text.
 
     Raises NotAnExpression.
     """
@@ -96,7 +96,7 @@ def _joined(before: Any, piece: Any) -> Any:
 
 
 def as_text(content: Any) -> Any:
-    """The content as GitHub writes it into text: lists and objects become no label that anybody means."""
+    """Return the content as GitHub converts it to text; UNKNOWN for lists and objects, which are no labels."""
     if isinstance(content, Unknown | str):
         return content
     if content is None:
@@ -109,7 +109,7 @@ def as_text(content: Any) -> Any:
 
 
 def scalar(node: yaml.ScalarNode) -> Any:
-    """A YAML scalar's content, by the core schema of YAML 1.2 that GitHub reads workflows with."""
+    """Return the content of a YAML scalar by the core schema of YAML 1.2, which GitHub uses for workflows."""
     text = str(node.value)
     if node.style:
         return text
@@ -128,7 +128,7 @@ _TOKEN = re.compile(
 )
 
 _DEEPEST = 50
-"""Levels of parentheses and calls; GitHub's own limit is 50 (ExpressionConstants.MaxDepth in actions/runner)."""
+"""Maximum nesting of parentheses and calls; GitHub's limit is 50 (ExpressionConstants.MaxDepth in actions/runner)."""
 
 
 def _evaluated(text: str, context: Context) -> list[Value]:

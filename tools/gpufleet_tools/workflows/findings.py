@@ -1,4 +1,4 @@
-"""What is wrong with the labels that workflows ask for, held against the catalogue."""
+"""Findings about the labels of workflows, compared with the catalogue of labels."""
 
 from __future__ import annotations
 
@@ -36,55 +36,55 @@ SELF_HOSTED = frozenset(("self-hosted", "linux", "windows", "macos", "x64", "arm
 runners in a workflow"). Scale sets have none of them."""
 
 MOST_LISTED = 8
-"""Labels that a message has room for."""
+"""Maximum number of labels in a message."""
 
 RULES = {
-    "dead-label": "A label that no stack serves: the job queues for a day, and then is cancelled.",
-    "deprecated-label": "A label that is going to be removed.",
+    "dead-label": "A label that no stack serves: the job queues for 24 hours and then fails.",
+    "deprecated-label": "A label that will be removed.",
     "labels-together": "A scale set's label beside others: its runners have that one label only.",
     "runner-group": "A runner group that does not serve the label.",
-    "no-docker": "A job that needs Docker, on a label without it.",
+    "no-docker": "A job that requires Docker, on a label without it.",
     "container-required": "A job without `container`, on a label that runs each job as a pod.",
-    "other-runners": "Labels that any self-hosted runner may have, and none of a scale set.",
-    "unresolved-label": "A label that is only known when the workflow runs.",
-    "called-workflow": "A job that runs where another repository's workflow says.",
+    "other-runners": "Labels of any self-hosted runner, without the label of a scale set.",
+    "unresolved-label": "A label that is known only at run time.",
+    "called-workflow": "A job whose labels are in another repository's workflow.",
 }
-"""What each rule finds."""
+"""Description of each rule."""
 
 
 class WorkflowFinding(Documented):
-    """One thing to say about a workflow."""
+    """Finding about a workflow."""
 
     tool: Literal["gpufleet", "actionlint"]
-    """Who says so."""
+    """Tool that reports it."""
     rule: str
-    """What kind of finding it is: one of RULES, or a kind of actionlint's."""
+    """Kind of the finding: one of RULES, or of actionlint's kinds."""
     severity: Literal["error", "warning", "note"]
-    """`error`: the job does not run. `warning`: it will not for long. `note`: what cannot be told from here."""
+    """`error`: the job does not run. `warning`: it will stop running. `note`: unknown from the files alone."""
     file: str
-    """The workflow file, as it was named."""
+    """Path of the workflow file, as given."""
     line: int
     """Line, from 1."""
     column: int
     """Column, from 1."""
     message: str
-    """What is so, and what to do."""
+    """Fact and remedy."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
 
 
 class Unreadable(Documented):
-    """A file of which nothing can be said."""
+    """A file that cannot be read."""
 
     file: str
-    """The file, as it was named."""
+    """Path of the file, as given."""
     line: int | None
     """Line, from 1."""
     column: int | None
     """Column, from 1."""
     message: str
-    """Why."""
+    """Reason."""
 
     def __str__(self) -> str:
         place = "".join(f":{number}" for number in (self.line, self.column) if number)
@@ -145,7 +145,7 @@ class Served:
 
 
 def lint(file: pathlib.Path, served: Served, today: datetime.date) -> Iterator[WorkflowFinding | Unreadable]:
-    """Findings of one workflow file, in the order of the file; of one that cannot be read, why."""
+    """Yield the findings of one workflow file, in the order of the file, or the reason why it cannot be read."""
     name = str(file)
     try:
         jobs = itertools.groupby(read(file), key=lambda where: where.job)
@@ -162,17 +162,17 @@ def lint(file: pathlib.Path, served: Served, today: datetime.date) -> Iterator[W
 def _job(
     wheres: Sequence[RunsOn | Call | Unresolved], served: Served, today: datetime.date, file: pathlib.Path
 ) -> Iterator[WorkflowFinding]:
-    """Findings of one job. Labels that others may serve are one finding of the job, however many it has."""
+    """Yield the findings of one job. All labels that others may serve are one finding."""
     name, foreign = str(file), []
     for where in wheres:
         if isinstance(where, Call):
             yield from _call(where, served, today, file)
         elif isinstance(where, Unresolved):
-            message = f"job '{where.job}': where it runs cannot be resolved: {where.reason}"
+            message = f"job '{where.job}': its labels cannot be resolved: {where.reason}"
             yield _finding("unresolved-label", "note", name, Value(None, where.node), message)
         else:
             foreign += _foreign(where, served)
-            for value, rule, severity, message in _said(where, served, today):
+            for value, rule, severity, message in _results(where, served, today):
                 yield _finding(rule, severity, name, value, message)
     if foreign:
         yield _finding("dead-label", "error", name, foreign[0][1], _dead([text for text, _ in foreign], served))
@@ -186,7 +186,7 @@ def _call(call: Call, served: Served, today: datetime.date, file: pathlib.Path) 
 
 
 def _called_elsewhere(findings: Iterable[WorkflowFinding]) -> Iterator[WorkflowFinding]:
-    """The findings, with one note for all workflows of other repositories that the file calls."""
+    """Yield the findings, with one note for all called workflows of other repositories."""
     calls = []
     for finding in findings:
         if finding.rule == "called-workflow":
@@ -197,8 +197,8 @@ def _called_elsewhere(findings: Iterable[WorkflowFinding]) -> Iterator[WorkflowF
         names = list(dict.fromkeys(quoted(finding.message) for finding in calls))
         one = len(calls) == 1
         message = (
-            f"{len(calls)} job{'s' * (not one)} run{'s' * one} where workflows of other repositories say, which are not"
-            f" read here: {listed(names, 'and')}"
+            f"{len(calls)} job{'s' * (not one)} call{'s' * one} workflows of other repositories, which are not checked"
+            f" here: {listed(names, 'and')}"
         )
         yield calls[0].model_copy(update={"message": message})
 
@@ -236,40 +236,40 @@ def _finding(
     )
 
 
-_Said = Iterator[tuple[Value, str, Literal["error", "warning", "note"], str]]
-"""Where, which rule, how bad, and what is so."""
+_Results = Iterator[tuple[Value, str, Literal["error", "warning", "note"], str]]
+"""Value, rule, severity and message."""
 
 
-def _said(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+def _results(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
     for rule in (_unresolved, _labels, _together, _groups, _without_docker, _without_container):
         yield from rule(runs_on, served, today)
 
 
-def _whole(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """What `_said` says, with each foreign label."""
-    yield from _said(runs_on, served, today)
+def _whole(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
+    """Yield all results, including one for each foreign label."""
+    yield from _results(runs_on, served, today)
     for text, value in _foreign(runs_on, served):
         yield value, "dead-label", "error", _dead([text], served)
 
 
 def _known(runs_on: RunsOn) -> list[tuple[str, Value]]:
-    """The labels that are texts. An empty one is that of an input which nobody gave."""
+    """Return the labels that are known texts. An empty one belongs to an input without a value."""
     return [(label.content, label) for label in runs_on.labels if isinstance(label.content, str) and label.content]
 
 
-def _unresolved(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+def _unresolved(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
     for value in (*runs_on.labels, *([runs_on.group] if runs_on.group else [])):
         if not isinstance(value.content, str):
-            what = f"job '{runs_on.job}': a label cannot be resolved: only the run knows what it is"
-            yield value, "unresolved-label", "note", what
+            message = f"job '{runs_on.job}': a label cannot be resolved: it is known only at run time"
+            yield value, "unresolved-label", "note", message
 
 
-def _labels(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """Labels that nobody serves, or not for long."""
+def _labels(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
+    """Yield labels that nobody serves, or that are deprecated."""
     known = _known(runs_on)
     if known and all(text.casefold() in SELF_HOSTED for text, _ in known) and len(known) == len(runs_on.labels):
         names = ", ".join(text for text, _ in known)
-        message = f"any self-hosted runner may take '{names}'; none of these clusters' has it: name a label of theirs"
+        message = f"'{names}' selects any self-hosted runner, but none of these clusters; use one of their labels"
         yield known[0][1], "other-runners", "note", message
         return
     for text, value in known:
@@ -286,7 +286,7 @@ def _is_dead(text: str, served: Served) -> bool:
 
 
 def _foreign(runs_on: RunsOn, served: Served) -> list[tuple[str, Value]]:
-    """The dead labels that are like none in service: probably those of somebody else's runners."""
+    """Return the dead labels that are similar to none in service: probably labels of other runners."""
     known = _known(runs_on)
     dead = [(text, value) for text, value in known if _is_dead(text, served)]
     return [(text, value) for text, value in dead if not served.entries(text) and not served.nearest(text)]
@@ -302,7 +302,7 @@ def _dead(texts: Sequence[str], served: Served) -> str:
         hint = f"did you mean '{meant}'?"
     else:
         hint = f"labels in service: {served.list_of(served.in_service())}" if served.in_service() else "none is served"
-    return f"{labels}: the job queues for a day; {hint}"
+    return f"{labels}: the job queues for 24 hours and then fails; {hint}"
 
 
 def _deprecated(entry: LabelEntry, today: datetime.date) -> str:
@@ -313,31 +313,31 @@ def _deprecated(entry: LabelEntry, today: datetime.date) -> str:
     return f"label '{entry.label}' {when}{instead or (f'; ask {ask}' if ask else '')}"
 
 
-def _together(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """A runner fits that has all of a job's labels: its own, and the additional ones of its scale set."""
+def _together(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
+    """Yield combinations of labels that no runner has: its own, and the additional ones of its scale set."""
     known = _known(runs_on)
-    asked = {text.casefold() for text, _ in known}
+    requested = {text.casefold() for text, _ in known}
     for text, value in known:
         serving = [] if served.by_others(text) else served.serving(text)
         if (
             len(runs_on.labels) > 1
             and serving
-            and not any(_fits(entry, asked, len(runs_on.labels)) for entry in serving)
+            and not any(_fits(entry, requested, len(runs_on.labels)) for entry in serving)
         ):
             more = any(entry.additional_labels for entry in serving)
-            message = f"no runner with label '{text}' has the others beside it"
-            advice = "write labels that one runner has" if more else "its runners have no other label; write it alone"
-            yield value, "labels-together", "error", f"{message}: the job queues for a day; {advice}"
+            message = f"no runner with label '{text}' has the other labels too"
+            advice = "use labels that one runner has" if more else "use it alone; its runners have no other label"
+            yield value, "labels-together", "error", f"{message}: the job queues for 24 hours and then fails; {advice}"
 
 
-def _fits(entry: LabelEntry, asked: set[str], count: int) -> bool:
-    """Whether runners can have all of a job's labels: those that are known, of so many."""
+def _fits(entry: LabelEntry, requested: set[str], count: int) -> bool:
+    """Return whether runners can have all `count` labels of a job. `requested` are those that are known."""
     own = {label.casefold() for label in (entry.label, *entry.additional_labels)}
-    return asked <= own and count <= len(own)
+    return requested <= own and count <= len(own)
 
 
-def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """Runner groups that the labels' projects are not in."""
+def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
+    """Yield runner groups that do not have the labels."""
     if runs_on.group is None or not isinstance(group := runs_on.group.content, str):
         return
     for text, _ in _known(runs_on):
@@ -350,7 +350,7 @@ def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
         yield runs_on.group, "runner-group", "warning", message
 
 
-def _without_docker(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
+def _without_docker(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
     """Jobs that need Docker on labels that have none, or have pods instead."""
     inside = runs_on.containers
     for text, value in _known(runs_on):
@@ -376,10 +376,10 @@ def _docker_message(runs_on: RunsOn, does: str, lacks: str, fails: str, served: 
     return f"job '{runs_on.job}' {does}, and {lacks}: {fails}; {instead}"
 
 
-def _without_container(runs_on: RunsOn, served: Served, today: datetime.date) -> _Said:
-    """Jobs without a container on labels that refuse them."""
+def _without_container(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
+    """Yield jobs without a container on labels that reject them."""
     for text, value in _known(runs_on):
         serving = served.serving(text)
         if runs_on.containers.job is False and serving and all(entry.requires_container for entry in serving):
-            message = f"label '{text}' takes only jobs with a container, and job '{runs_on.job}' has none: it fails"
-            yield value, "container-required", "error", f"{message} before its first step; write container: IMAGE"
+            message = f"label '{text}' requires jobs with a container, but job '{runs_on.job}' has none: it fails"
+            yield value, "container-required", "error", f"{message} before its first step; add container: IMAGE"

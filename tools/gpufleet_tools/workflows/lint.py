@@ -1,4 +1,4 @@
-"""`gpufleet lint-workflows`: the catalogue's view of workflows and actionlint's, in one list."""
+"""Command `gpufleet lint-workflows`: findings about labels and findings of actionlint in one list."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Format = Literal["text", "json", "sarif"]
 
 
 class LintedWorkflows(Documented):
-    """What there is to say about workflows: `gpufleet lint-workflows --format json`."""
+    """Output of `gpufleet lint-workflows --format json`."""
 
     files: int
-    """Files that were read."""
+    """Number of files."""
     findings: list[WorkflowFinding]
-    """Sorted by file, line and column."""
+    """Findings, sorted by file, line and column."""
     unreadable: list[Unreadable]
-    """Files that were none."""
+    """Files that cannot be read."""
     actionlint: str | None
-    """Version of actionlint, whose findings are among them; null when it was not run."""
+    """Version of actionlint, whose findings are included; null if it was not run."""
 
 
 def linted(paths: Sequence[pathlib.Path], served: Served, today: datetime.date) -> LintedWorkflows:
-    """The catalogue's view of the workflows. Raises UnreadableWorkflow for a path without any."""
+    """Return the findings about labels of the workflows. Raises UnreadableWorkflow for a path without workflows."""
     findings: list[WorkflowFinding] = []
     unreadable: list[Unreadable] = []
     files = 0
@@ -50,7 +50,7 @@ def linted(paths: Sequence[pathlib.Path], served: Served, today: datetime.date) 
 def with_actionlint(
     ours: LintedWorkflows, tool: Actionlint, paths: Sequence[pathlib.Path], catalogue: Catalogue
 ) -> LintedWorkflows:
-    """The same with actionlint's findings. Raises ActionlintFailed."""
+    """Return the result with actionlint's findings added. Raises ActionlintFailed."""
     bad = {one.file for one in ours.unreadable}
     readable = [file for file in dict.fromkeys(workflow_file.find(paths)) if str(file) not in bad]
     theirs = actionlint.findings(tool.program, readable, catalogue)
@@ -68,12 +68,12 @@ def run(
     form: Format,
     find_actionlint: Callable[[], Actionlint] | None,
 ) -> int:
-    """Prints the findings, actionlint's among them where it is asked for.
+    """Print the findings, with those of actionlint if `find_actionlint` is given. Return the exit code.
 
-    0: none but notes; 1: errors or warnings; 2: some file cannot be judged.
+    0: only notes; 1: errors or warnings; 2: a file cannot be checked.
     """
     if not catalogue.labels:
-        print("gpufleet: no stack serves any label: there is nothing to hold workflows against", file=sys.stderr)
+        print("gpufleet: no stack serves any label to compare workflows with", file=sys.stderr)
         return 2
     try:
         found = linted(paths, Served(catalogue, also, repository), today)
@@ -104,7 +104,7 @@ def _print(found: LintedWorkflows, form: Format) -> None:
         text, left = sarif.document(found.findings, found.unreadable, versions)
         print(text)
         if left:
-            print(f"gpufleet: GitHub takes {sarif.MOST_RESULTS:,} results; {left:,} are left out", file=sys.stderr)
+            print(f"gpufleet: GitHub accepts {sarif.MOST_RESULTS:,} results; {left:,} are omitted", file=sys.stderr)
     else:
         for finding in found.findings:
             print(finding)

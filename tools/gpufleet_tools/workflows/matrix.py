@@ -1,4 +1,4 @@
-"""The jobs that GitHub makes of a matrix: docs.github.com, "Running variations of jobs in a workflow"."""
+"""Jobs that GitHub creates from a matrix: docs.github.com, "Running variations of jobs in a workflow"."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from gpufleet_tools.workflows.expressions import OTHERS, UNKNOWN, Unknown, Value
 
 Combination = Mapping[str, Value]
-"""What `matrix` is in one job."""
+"""Value of `matrix` in one job."""
 
 MOST_COMBINATIONS = 4096
-"""Combinations that are looked at before `exclude`; GitHub makes at most 256 jobs of a matrix."""
+"""Maximum number of combinations before `exclude`; GitHub creates at most 256 jobs from a matrix."""
 
 _LISTS = ("include", "exclude")
 
 
 def combinations(matrix: Value) -> Iterator[Combination] | None:
-    """What `matrix` is in each job; None where that cannot be told."""
+    """Return the value of `matrix` in each job; None if unknown."""
     if not isinstance(matrix.content, dict):
         return None
     vectors = {name: _choices(value) for name, value in matrix.content.items() if name not in _LISTS}
@@ -37,8 +37,8 @@ def combinations(matrix: Value) -> Iterator[Combination] | None:
 def _with_included(
     own: list[dict[str, Value]], included: list[dict[str, Value]], others: dict[str, Value]
 ) -> Iterator[Combination]:
-    """An entry of `include` is added to every combination whose own values it leaves as they are, and makes one of its
-    own where there is none."""
+    """Yield the combinations with the entries of `include`. An entry is added to every combination whose own values it
+    does not change; if there is none, it is a combination itself."""
     added: list[dict[str, Value]] = [{} for _ in own]
     alone = []
     for entry in included:
@@ -64,7 +64,7 @@ def _choices(vector: Value) -> list[Value]:
 
 
 def _objects(entries: Value | None) -> tuple[list[dict[str, Value]], bool]:
-    """The entries of `include` or `exclude`, and whether those are all."""
+    """Return the known entries of `include` or `exclude`, and whether all are known."""
     if entries is None:
         return [], True
     if not isinstance(entries.content, list):
@@ -78,7 +78,7 @@ def _matches(combination: Combination, entry: Mapping[str, Value]) -> bool:
 
 
 def _same(one: Value, other: Value) -> bool:
-    """Whether two values are the same, as far as both are known."""
+    """Return whether two values are known and equal."""
     left, right = _plain(one), _plain(other)
     return not _is_partly_unknown(left) and left == right
 

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, the form in which GitHub's code scanning takes findings.
+"""SARIF 2.1.0, the format of findings for GitHub's code scanning.
 
 The schema is sarif-schema-2.1.0.json of oasis-tcs/sarif-spec; the limits are GitHub's, docs.github.com, "SARIF support
 for code scanning".
@@ -15,7 +15,7 @@ from typing import Any
 from gpufleet_tools.workflows.findings import RULES, Unreadable, WorkflowFinding
 
 MOST_RESULTS = 25_000
-"""Results of one run that GitHub takes; it refuses the file otherwise."""
+"""Maximum number of results in one run; GitHub rejects a file with more."""
 
 _SEVERITIES = ("error", "warning", "note")
 
@@ -23,9 +23,10 @@ _SEVERITIES = ("error", "warning", "note")
 def document(
     findings: Iterable[WorkflowFinding], unreadable: Sequence[Unreadable], versions: Mapping[str, str]
 ) -> tuple[str, int]:
-    """The findings as a SARIF log, one run for each tool in `versions`, and how many did not fit: the worst ones do.
+    """Return the findings as a SARIF log with a run for each tool in `versions`, and the number of omitted findings.
+    The most severe ones are included.
 
-    Paths are relative to the current directory, which has to be the repository's root for GitHub to find them.
+    Paths are relative to the current directory, which must be the repository's root for GitHub to find them.
     """
     by_tool: dict[str, list[WorkflowFinding]] = {tool: [] for tool in versions}
     for finding in findings:

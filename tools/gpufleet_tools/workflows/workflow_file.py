@@ -1,4 +1,4 @@
-"""A GitHub workflow file: where its jobs are to run, with the place of everything that says so."""
+"""Parser of GitHub workflow files: the labels of their jobs, with their places in the file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from gpufleet_tools.workflows.matrix import combinations
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 LARGEST = 1024**2
-"""Bytes of a workflow file. Public ones of 100 KB are rare."""
+"""Maximum size of a workflow file in bytes. Public ones of 100 KB are rare."""
 
 DEEPEST = 50
-"""Levels of nesting; no workflow has ten. libyaml's composer overruns the stack of the process at some 30,000."""
+"""Maximum nesting; no workflow has ten levels. libyaml's composer overflows the stack at about 30,000."""
 
 MOST_VALUES = 20_000
-"""Values of one file that are looked at, aliases written out: aliases of aliases can make it larger than memory."""
+"""Maximum number of values in a file with expanded aliases: aliases of aliases can make it larger than memory."""
 
 _SHALLOW = 10_000
-"""A nesting this deep needs as many of the characters that open a level on one line; indentation alone is bounded by
-the file's size."""
+"""Number of characters that open a level on one line, above which the nesting is checked; indentation alone is limited
+by the file's size."""
 
 
 class UnreadableWorkflow(Exception):
-    """The file is no workflow that can be read. `str()` is one line that says why."""
+    """The file is not a readable workflow. `str()` is one line."""
 
     def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -42,28 +42,28 @@ class UnreadableWorkflow(Exception):
 
 
 Inputs = Mapping[str, tuple[Value, ...]]
-"""What a called workflow is given, by name: every value that each input can have."""
+"""Inputs of a called workflow by name, each with all its possible values."""
 
 
 @dataclass(frozen=True)
 class RunsOn:
-    """Where one job is to run, in one of the ways that its expressions can turn out."""
+    """Labels and runner group of a job, for one result of its expressions."""
 
     job: str
     """Key of the job."""
     labels: tuple[Value, ...]
-    """Its labels: texts, or unknown ones. A runner needs all of them."""
+    """Labels: texts, or unknown. A runner must have all of them."""
     group: Value | None
-    """Its runner group: a text, or unknown."""
+    """Runner group: a text, or unknown."""
     node: yaml.Node
     """The value of `runs-on`."""
     containers: Containers = NO_CONTAINERS
-    """What the job runs in containers."""
+    """Containers of the job."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A job that is another workflow: it runs where that one says."""
+    """A job that calls another workflow."""
 
     job: str
     """Key of the job."""
@@ -72,26 +72,26 @@ class Call:
     node: yaml.Node
     """The value of `uses`."""
     inputs: Inputs
-    """What it is given."""
+    """Inputs of the called workflow."""
 
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A job of which it cannot be told where it runs."""
+    """A job whose labels are unknown."""
 
     job: str
     """Key of the job."""
     reason: str
-    """Why."""
+    """Reason."""
     node: yaml.Node
-    """Where it says so."""
+    """Place in the file."""
 
 
 def find(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """Workflow files: those named, and those in folders named `.github/workflows` at or below a folder. A folder
-    without any gives its own YAML files.
+    """Yield workflow files: given files, and for a given folder those in `.github/workflows` at or below it, or else
+    its own YAML files.
 
-    Raises UnreadableWorkflow for a path that is not there or holds no workflow.
+    Raises UnreadableWorkflow for a path that does not exist or has no workflow.
     """
     for path in paths:
         if not path.is_dir():
@@ -118,9 +118,9 @@ def _yaml_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(path: pathlib.Path, given: Inputs | None = None) -> list[RunsOn | Call | Unresolved]:
-    """Where the jobs of a workflow file run; with `given`, when it is called with those inputs.
+    """Return the labels of a workflow file's jobs; with `given`, for a call with those inputs.
 
-    Raises UnreadableWorkflow for what cannot be read, is not YAML, or is no workflow.
+    Raises UnreadableWorkflow for a file that cannot be read, is not YAML, or is not a workflow.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -134,7 +134,7 @@ def read(path: pathlib.Path, given: Inputs | None = None) -> list[RunsOn | Call 
 def _parsed(data: bytes, given: Inputs) -> list[RunsOn | Call | Unresolved]:
     top = _entries(_composed(data))
     if not isinstance(top.get("jobs"), yaml.MappingNode):
-        raise UnreadableWorkflow("is not a workflow: a mapping with the key 'jobs' is needed", 1, 1)
+        raise UnreadableWorkflow("is not a workflow: the mapping 'jobs' is missing", 1, 1)
     known = {name: Value(OneOf(values)) for name, values in given.items()}
     reader = _Reader({"inputs": Value(_inputs(top.get("on")) | known)})
     return [found for name, job in _entries(top["jobs"]).items() for found in reader.job(name, job)]
@@ -164,14 +164,14 @@ def _refuse_deep(data: bytes) -> None:
 
 
 def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
-    """Values by key. `on` is a key here, whatever YAML 1.1 takes it for."""
+    """Return values by key. `on` is a key, although it is a boolean in YAML 1.1."""
     if not isinstance(node, yaml.MappingNode):
         return {}
     return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
 def _inputs(triggers: yaml.Node | None) -> dict[str, Value]:
-    """What `inputs` can be: of a choice every option, else the default and whatever a caller gives."""
+    """Return the possible values of `inputs`: all options of a choice, otherwise the default and unknown values."""
     known: dict[str, Value] = {}
     events = _entries(triggers)
     for event in ("workflow_dispatch", "workflow_call"):
@@ -196,14 +196,14 @@ def _input_values(given: dict[str, yaml.Node]) -> Iterator[Value]:
 
 
 class _Reader:
-    """Turns the nodes of one file into the values they can have."""
+    """Evaluates the nodes of one file."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._left = MOST_VALUES
 
     def job(self, name: str, job: yaml.Node) -> Iterator[RunsOn | Call | Unresolved]:
-        """What one job says of where it runs."""
+        """Yield the labels of one job."""
         keys = _entries(job)
         if isinstance(called := keys.get("uses"), yaml.ScalarNode):
             yield Call(name, str(called.value), called, self._given(keys.get("with"), keys.get("strategy")))
@@ -211,15 +211,15 @@ class _Reader:
         node = keys.get("runs-on")
         if node is None:
             if "<<" in keys:
-                yield Unresolved(name, "GitHub does not read '<<': write out what is merged", keys["<<"])
+                yield Unresolved(name, "GitHub does not support '<<'; copy the merged keys", keys["<<"])
             return
         try:
             yield from self._runs_on(name, node, keys)
         except NotAnExpression as error:
-            yield Unresolved(name, f"its expression is none: {error}", node)
+            yield Unresolved(name, f"its expression is invalid: {error}", node)
 
     def _given(self, node: yaml.Node | None, strategy: yaml.Node | None) -> Inputs:
-        """What a called workflow is given."""
+        """Return the inputs of a called workflow."""
         found: dict[str, tuple[Value, ...]] = {}
         for name, part in _entries(node).items():
             with contextlib.suppress(NotAnExpression):
@@ -247,7 +247,7 @@ class _Reader:
             return Containers(job=None)
 
     def _contexts(self, nodes: Iterable[yaml.Node], strategy: yaml.Node | None) -> Iterator[Context]:
-        """The contexts of the jobs that a matrix makes; one, where none of the nodes looks at it."""
+        """Yield the contexts of a matrix's jobs; only one if none of the nodes uses the matrix."""
         matrix = _entries(strategy).get("matrix")
         if matrix is None or not any(_mentions(node, "matrix") for node in nodes):
             yield self._context
@@ -260,7 +260,7 @@ class _Reader:
                 yield {**self._context, "matrix": Value(combination)}
 
     def _matrix(self, node: yaml.Node) -> list[Value]:
-        """A matrix. What an item of a list can be are items, so that all of them are seen."""
+        """Return the possible values of a matrix. All possible values of a list's item become items."""
         if not isinstance(node, yaml.MappingNode):
             return self._values(node, self._context)
         parts: dict[str, Value] = {}
@@ -273,10 +273,10 @@ class _Reader:
         return [Value(parts, node)]
 
     def _values(self, node: yaml.Node, context: Context, depth: int = 0) -> list[Value]:
-        """What a node can be once its expressions are evaluated."""
+        """Return the possible values of a node."""
         self._left -= 1
         if self._left < 0 or depth > DEEPEST:
-            raise UnreadableWorkflow("its aliases lead round in a circle, or to more values than any workflow has")
+            raise UnreadableWorkflow(f"its aliases are circular, or expand to more than {MOST_VALUES:,} values")
         if isinstance(node, yaml.ScalarNode):
             if expressions.is_template(node.value):
                 return expressions.possible(node.value, context, node)
@@ -293,7 +293,7 @@ class _Reader:
 
 
 def _mentions(node: yaml.Node, word: str, levels: int = 2) -> bool:
-    """Whether a text in it has the word. Labels lie two levels down at most: `runs-on: {labels: [ … ]}`."""
+    """Return whether a text in a node has the word. Labels are at most two levels deep: `runs-on: {labels: [ … ]}`."""
     if isinstance(node, yaml.ScalarNode):
         return word in node.value.lower()
     items = [item[1] if isinstance(item, tuple) else item for item in node.value or ()]
