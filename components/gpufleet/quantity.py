@@ -29,12 +29,23 @@ def parsed(text: str) -> Decimal:
     return Decimal(number) * (_SUFFIXES.get(suffix) or Decimal(f"1{suffix}"))
 
 
-def cores(amount: Decimal) -> str:
-    """Return cores as readable text: `7910m`, or `8` for whole cores."""
-    milli = int(amount * 1000)
-    return f"{milli // 1000}" if milli % 1000 == 0 else f"{milli}m"
+def cores(number: Decimal) -> str:
+    """Return cores as text, rounded down to thousandths: `47.5`."""
+    return _rounded_down(number, places=3)
+
+
+def gibibytes(size: Decimal) -> str:
+    """Return bytes as text in GiB, rounded down: `439.5Gi`."""
+    return _rounded_down(size / 1024**3, places=1) + "Gi"
 
 
 def mebibytes(amount: Decimal) -> str:
     """Return bytes as readable text, rounded down: `29317Mi`."""
     return f"{int(amount // 1024**2)}Mi"
+
+
+def _rounded_down(number: Decimal, places: int) -> str:
+    """Return a number as text without trailing zeros. Rounded down, so that an amount shown as free can be
+    requested."""
+    whole, rest = divmod(int(number * 10**places), 10**places)
+    return f"{whole}.{rest:0{places}}".rstrip("0").removesuffix(".")

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from gpufleet import quantity
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import plugin_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.taints import Toleration
@@ -69,8 +69,8 @@ def addon_requests(addons: Iterable[str]) -> dict[str, Decimal]:
 
 def _sum(found: Sequence[Daemon]) -> dict[str, Decimal]:
     return {
-        "cpu": sum((quantity.parse(each.cpu) for each in found), Decimal(0)),
-        "memory": sum((quantity.parse(each.memory) for each in found), Decimal(0)),
+        "cpu": sum((quantity.parsed(each.cpu) for each in found), Decimal(0)),
+        "memory": sum((quantity.parsed(each.memory) for each in found), Decimal(0)),
         "pods": Decimal(len(found)),
     }
 

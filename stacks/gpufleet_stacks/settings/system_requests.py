@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types
 from gpufleet.aws.karpenter.node_pool_args import AmiTerm, NodeClass
 from gpufleet.aws.karpenter.node_pool_fit import allocatable
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.daemon_requests import addon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 
@@ -58,7 +58,7 @@ def system_requests(settings: EksSettings) -> Amounts:
     """Return the total requests of these pods: cores, bytes, and the number of pods."""
     pods = list(system_pods(settings))
     amounts = {
-        name: sum((each.replicas * quantity.parse(each.requests[name]) for each in pods), Decimal(0))
+        name: sum((each.replicas * quantity.parsed(each.requests[name]) for each in pods), Decimal(0))
         for name in ("cpu", "memory")
     }
     return {**amounts, "pods": Decimal(sum(each.replicas for each in pods))}

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import InstanceType
 from gpufleet.aws.karpenter.node_pool_fit import allocatable, instance_types_of, within_limits
 from gpufleet.aws.karpenter.node_pool_fit import capacity as whole
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
@@ -143,13 +143,13 @@ class Cloud:
         self._args = node_pool_args("pool", read.cluster)
         self._types = [each for each in instance_types_of(self._args) if within_limits(each, self._args)]
         self._taken = daemon_requests(read, "pool")
-        self._left = {name: quantity.parse(limit) for name, limit in self._args.limits.items()}
+        self._left = {name: quantity.parsed(limit) for name, limit in self._args.limits.items()}
         self._nodes: list[Amounts] = []
 
     def runs(self, label: str) -> bool:
         """Place a job of the label; return whether it found room."""
         requests = requests_of(self._read, self._read.runners[label])
-        asked = {"pods": Decimal(1), **{name: quantity.parse(text) for name, text in requests.items()}}
+        asked = {"pods": Decimal(1), **{name: quantity.parsed(text) for name, text in requests.items()}}
         room = [node for node in self._nodes if _holds(node, asked)]
         if not room:
             possible = [each for each in self._types if self._admits(each) and _holds(self._empty(each), asked)]

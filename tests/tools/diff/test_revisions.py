@@ -281,7 +281,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),
         ([], {"Pulumi.more.yaml": "config: {}\n"}, ["evaluation_of_both.py"]),
         (
-            [("stacks/gpufleet_stacks/settings/quantity.py", "import re\n", "import re  # Other code.\n")],
+            [("components/gpufleet/quantity.py", "import re\n", "import re  # Other code.\n")],
             {},
             ["evaluation.py"] * 2,
         ),

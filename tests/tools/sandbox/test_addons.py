@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_tools.plan import stack
@@ -38,7 +38,7 @@ def test_they_request_what_is_subtracted_on_nodes_without_gpus(project: MakeProj
     assert taken["pods"] == len(everywhere) == 4
     for resource in ("cpu", "memory"):
         requests = [spec["containers"][0]["resources"]["requests"].get(resource, "0") for spec in everywhere]
-        assert sum(map(quantity.parse, requests), Decimal(0)) == taken[resource]
+        assert sum(map(quantity.parsed, requests), Decimal(0)) == taken[resource]
 
 
 @pytest.mark.parametrize(("edits", "tolerated"), [((AGENT,), []), ((AGENT, REPAIR), ["nvidia.com/gpu"])])

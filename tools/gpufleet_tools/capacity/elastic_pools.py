@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import InstanceType
 from gpufleet.aws.karpenter.node_pool_args import KarpenterNodePoolArgs
 from gpufleet.aws.karpenter.node_pool_fit import (
@@ -22,7 +23,6 @@ from gpufleet.aws.karpenter.node_pool_fit import (
 )
 from gpufleet.aws.karpenter.node_pool_fit import capacity as whole
 from gpufleet.nvidia.sharing import GPU
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args, selected_types
 from gpufleet_stacks.settings.daemon_requests import addons_of_unknown_requests, daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
@@ -138,7 +138,7 @@ def _label(demand: Demand, others: Sequence[Demand], offers: Sequence[Offer], li
 
 def _limits(args: KarpenterNodePoolArgs) -> Amounts:
     """The pool's own limits, and where all is reserved, the number of instances of each type."""
-    own = [int(_fine(name, quantity.parse(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items())]
+    own = [int(_fine(name, quantity.parsed(limit), ROUND_FLOOR)) for name, limit in sorted(args.limits.items())]
     return (*own, *_reserved(args).values())
 
 
@@ -174,7 +174,7 @@ def _demands(
 ) -> Iterator[Demand]:
     for name, runner in sorted(settings.runners.items()):
         if settings.pool_name(runner) == pool:
-            asks = {resource: quantity.parse(amount) for resource, amount in requests_of(settings, runner).items()}
+            asks = {resource: quantity.parsed(amount) for resource, amount in requests_of(settings, runner).items()}
             selected = selected_types(settings.profile(runner).node_selector, args, types)
             taking = frozenset(each.name for each in selected)
             yield Demand(name, _amounts({**asks, "pods": Decimal(1)}, ROUND_CEILING), runner.max, taking)

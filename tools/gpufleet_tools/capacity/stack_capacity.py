@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, cast
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.problems import listed
@@ -135,7 +135,7 @@ def _demand(settings: BareMetalSettings, label: str, runner: Runner) -> Demand:
 
 
 def _amounts(gpus: int, cpu: str, memory: str, storage: str, pods: int, rounding: str) -> Amounts:
-    cores, size, disk = (quantity.parse(text) for text in (cpu, memory, storage))
+    cores, size, disk = (quantity.parsed(text) for text in (cpu, memory, storage))
     whole = [int(each.to_integral_value(rounding)) for each in (cores * Decimal(1000), size, disk)]
     return (gpus, *whole, pods)
 

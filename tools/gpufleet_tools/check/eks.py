@@ -8,6 +8,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
+from gpufleet import quantity
 from gpufleet.aws.ebs.volume import THROUGHPUT
 from gpufleet.aws.ec2.instance_types import instance_types, zones_of
 from gpufleet.aws.eks.access import READS_NO_SECRETS
@@ -21,7 +22,6 @@ from gpufleet.aws.karpenter.node_disk import (
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts, instance_types_of
 from gpufleet.nvidia.sharing import GPU
 from gpufleet.problem import Path
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool, Sharing
@@ -149,7 +149,7 @@ _SMALL_DISK = Decimal(1024) ** 3 * 50
 
 def small_disks(settings: EksSettings) -> Iterator[Finding]:
     for _, where, pool in _pools(settings):
-        if pool.instance_store is None and quantity.parse(pool.root_volume) < _SMALL_DISK:
+        if pool.instance_store is None and quantity.parsed(pool.root_volume) < _SMALL_DISK:
             yield Finding(
                 "small-disk",
                 "warning",
@@ -280,8 +280,8 @@ def minimum_beyond_limits(settings: EksSettings) -> Iterator[Finding]:
     for name, where, pool in _pools(settings):
         runners = [each for each in settings.runners.values() if settings.pool_name(each) == name]
         for resource, limit in (("cpu", pool.limits.cpu), ("memory", pool.limits.memory)):
-            idle = sum(each.min * quantity.parse(getattr(each, resource)) for each in runners)
-            if limit is not None and idle > quantity.parse(limit):
+            idle = sum(each.min * quantity.parsed(getattr(each, resource)) for each in runners)
+            if limit is not None and idle > quantity.parsed(limit):
                 yield Finding(
                     "minimum-beyond-limits",
                     "error",
@@ -428,7 +428,7 @@ def full_system_nodes(settings: EksSettings) -> Iterator[Finding]:
     requested = system_requests(settings)
     for resource, show in (("cpu", quantity.cores), ("memory", quantity.gibibytes), ("pods", str)):
         # While a node is replaced, it runs nothing, and Karpenter's second replica can wait.
-        spared = Decimal(1) if resource == "pods" else quantity.parse(KARPENTER.requests[resource])
+        spared = Decimal(1) if resource == "pods" else quantity.parsed(KARPENTER.requests[resource])
         available, wanted = room[resource] * (nodes.count - 1), requested[resource] - spared
         if wanted > available:
             what = "pods" if resource == "pods" else resource

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_tools.capacity.instance_prices import money
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
@@ -181,9 +181,9 @@ def _main_fields(new: EvaluatedLabel) -> list[FieldChange]:
 def _text(field: str, each: EvaluatedLabel) -> str:
     value = getattr(each, field)
     if field == "cpu":
-        return quantity.cores(quantity.parse(value))
+        return quantity.cores(quantity.parsed(value))
     if field == "memory":
-        return quantity.gibibytes(quantity.parse(value))
+        return quantity.gibibytes(quantity.parsed(value))
     if field == "cost_per_hour":
         return money(value)
     if field == "runner_version":

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from gpufleet import quantity
 from gpufleet.problem import Path
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.problems import dotted, quoted
 
 ABSENT = object()
@@ -138,6 +138,6 @@ def _same(before: Any, after: Any, path: Path) -> bool:
 
 def _amount(value: Any) -> Decimal | None:
     try:
-        return quantity.parse(str(value))
+        return quantity.parsed(str(value))
     except ValueError:
         return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import yaml
 
+from gpufleet import quantity
 from gpufleet.arc import runner_releases
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Runner, Settings
@@ -194,8 +194,8 @@ def _row(entry: LabelEntry, *, code: str = "", bold: str = "") -> Sequence[str]:
     return (
         runs_on,
         gpu_words(entry),
-        quantity.cores(quantity.parse(entry.cpu)),
-        quantity.gibibytes(quantity.parse(entry.memory)),
+        quantity.cores(quantity.parsed(entry.cpu)),
+        quantity.gibibytes(quantity.parsed(entry.memory)),
         entry.architecture or "unknown",
         node_words(entry),
         container_words(entry),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.labels.catalogue import (
     Catalogue,
@@ -102,7 +102,7 @@ def _card(entry: LabelEntry) -> str:
 
 def _rows(entry: LabelEntry) -> Iterator[tuple[str, str]]:
     """Yield the facts about a label: name, and HTML."""
-    cores, memory = quantity.cores(quantity.parse(entry.cpu)), quantity.gibibytes(quantity.parse(entry.memory))
+    cores, memory = quantity.cores(quantity.parsed(entry.cpu)), quantity.gibibytes(quantity.parsed(entry.memory))
     yield "GPUs", escape(gpu_words(entry))
     yield "CPU, memory", escape(f"{cores} cores, {memory}")
     yield "Architecture", escape(entry.architecture or "unknown")

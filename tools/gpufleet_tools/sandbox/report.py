@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.sandbox.aws.tables import NodesTable, pools_table

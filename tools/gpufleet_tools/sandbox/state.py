@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from gpufleet import quantity
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
-from gpufleet_stacks.settings import quantity
 from gpufleet_tools.sandbox.control_plane.api_server import Listing, listing
 from gpufleet_tools.sandbox.job_driver import SCALE_SET_LABEL
 from gpufleet_tools.sandbox.nodes import POOL_LABEL
@@ -232,7 +232,7 @@ def _node_state(node: Object, pods: Sequence[Object]) -> NodeState:
         name=name,
         pool=next((labels[key] for key in _POOL_LABELS if key in labels), ""),
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ())),
-        allocatable={key: quantity.parse(text) for key, text in node["status"].get("allocatable", {}).items()},
+        allocatable={key: quantity.parsed(text) for key, text in node["status"].get("allocatable", {}).items()},
         used=used,
         runners=sum(SCALE_SET_LABEL in pod["metadata"].get("labels", {}) for pod in here),
         labels=labels,
@@ -245,5 +245,5 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     total: dict[str, Decimal] = {}
     for container in [*spec["containers"], *sidecars]:
         for resource, text in container.get("resources", {}).get("requests", {}).items():
-            total[resource] = total.get(resource, Decimal()) + quantity.parse(text)
+            total[resource] = total.get(resource, Decimal()) + quantity.parsed(text)
     return total

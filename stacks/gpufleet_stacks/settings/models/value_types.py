@@ -18,8 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
+from gpufleet import quantity
 from gpufleet.arc.scale_set_args import LABEL_LIMIT
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.documented import Documented
 
 
@@ -57,6 +57,11 @@ class Text:
         return text
 
 
+_QUANTITY = r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?"
+"""Pattern of quantities in a stack file, restricted to syntax that editors support too. Kubernetes also accepts
+exponents (`1e3`), which a stack file never needs."""
+
+
 @dataclass(frozen=True)
 class Amount:
     """A Kubernetes quantity: text, or a number."""
@@ -73,22 +78,20 @@ class Amount:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"type": ["string", "number"], "pattern": f"^{quantity.PATTERN}$", "exclusiveMinimum": 0}
+        return {"type": ["string", "number"], "pattern": f"^{_QUANTITY}$", "exclusiveMinimum": 0}
 
     def check(self, value: Any) -> str:
         context = {"unit": self.unit, "examples": self.examples}
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
-        try:
-            # No machine has an amount that takes more than 20 characters.
-            amount = quantity.parse(value if isinstance(value, str) and len(value) <= 20 else "")
-        except ValueError:
+        # No machine has an amount that takes more than 20 characters.
+        if not isinstance(value, str) or len(value) > 20 or not re.fullmatch(_QUANTITY, value):
             message = "is not a Kubernetes quantity; write for example {examples}"
-            raise PydanticCustomError("quantity", message, context) from None
-        if amount < self.least:
+            raise PydanticCustomError("quantity", message, context)
+        if quantity.parsed(value) < self.least:
             message = "is too small (unit: {unit}); write for example {examples}"
             raise PydanticCustomError("quantity", message, context)
-        return str(value)
+        return value
 
 
 def _id(value: Any) -> Any:

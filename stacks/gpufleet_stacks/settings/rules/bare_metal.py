@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 
+from gpufleet import quantity
 from gpufleet.amd.device_plugin import PARTITIONS_PER_GPU
 from gpufleet.problem import Path, Problem
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings, NodePool
 from gpufleet_stacks.settings.models.settings import Runner
 from gpufleet_stacks.settings.problems import listed
@@ -56,8 +56,8 @@ def requests_fit_a_full_node(settings: BareMetalSettings) -> Iterator[Problem]:
             ("ephemeralStorage", storage, pool.allocatable.ephemeral_storage, quantity.gibibytes),
         ):
             fitting = devices // runner.gpus if runner.gpus else 1
-            share = quantity.parse(allocatable) / fitting
-            if requested is None or quantity.parse(requested) <= share:
+            share = quantity.parsed(allocatable) / fitting
+            if requested is None or quantity.parsed(requested) <= share:
                 continue
             where: Path = ("runners", label, field)
             if field == "ephemeralStorage" and runner.profile:

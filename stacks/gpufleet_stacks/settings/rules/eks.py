@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from gpufleet import quantity
 from gpufleet.aws.ebs.storage_class_args import storage_class_problems
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
 from gpufleet.aws.ec2.requirements import matching
@@ -17,7 +18,6 @@ from gpufleet.aws.karpenter.versions import version_problems
 from gpufleet.nvidia.device_plugin import CONFIG_LABEL, GPU_LABEL, MPS_LABEL
 from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
 from gpufleet_stacks.settings.args.node_pools import (
     node_pool_args,
@@ -101,7 +101,7 @@ def system_nodes_hold_karpenter(settings: EksSettings) -> Iterator[Problem]:
         message = f"{name} is not offered in the zones of the network ({there}); choose another type"
         yield Problem(where, "not-offered-here", message)
     room, requested = system_node_room(settings) or {}, KARPENTER.requests
-    if any(quantity.parse(amount) > room.get(resource, 0) for resource, amount in requested.items()):
+    if any(quantity.parsed(amount) > room.get(resource, 0) for resource, amount in requested.items()):
         message = (
             f"{name} has no room for a replica of Karpenter ({requested['cpu']} core, {requested['memory']}) and the"
             " DaemonSets of the addons; use a larger type, for example m6i.large"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, cast
 
+from gpufleet import quantity
 from gpufleet.arc import runner_releases
 from gpufleet.problem import Path, Problem
-from gpufleet_stacks.settings import quantity
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.problems import listed, near
 from gpufleet_stacks.settings.rules import profiles
@@ -150,7 +150,7 @@ def limits_cover_requests(settings: Settings) -> Iterator[Problem]:
     for label, runner in settings.runners.items():
         for name, request in (("cpu", runner.cpu), ("memory", runner.memory)):
             limit = getattr(runner.limits, name)
-            if limit is not None and quantity.parse(limit) < quantity.parse(request):
+            if limit is not None and quantity.parsed(limit) < quantity.parsed(request):
                 message = f"{limit} is less than the {name} request ({request}); raise it, or lower the request"
                 yield Problem(("runners", label, "limits", name), "limit-below-request", message)
 

@@ -147,7 +147,7 @@ FITS: dict[str, tuple[dict[str, str], Any, set[str]]] = {
 }
 
 FITS_NOT: dict[str, tuple[dict[str, str], Any, str]] = {
-    "CPUs": ({**JOB, "cpu": "32"}, GPU, "cpu: 32 requested, but the largest type, g4dn.8xlarge, has 31850m"),
+    "CPUs": ({**JOB, "cpu": "32"}, GPU, "cpu: 32 requested, but the largest type, g4dn.8xlarge, has 31.85"),
     "memory": ({**JOB, "memory": "500Gi"}, GPU, "memory: 512000Mi requested, but the largest type, g4dn.8xlarge, has"),
     "disk": ({"ephemeral-storage": "250Gi"}, GPU, "ephemeral-storage: 256000Mi requested"),
     "GPUs": ({GPU_RESOURCE: "2"}, gpu(sharing=None), "nvidia.com/gpu: 2 requested, but the largest type"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_tools.plan.plan import Hidden, Plan, Release, Unknown, revealed
 from gpufleet_tools.sandbox.errors import SandboxError
 
@@ -106,9 +106,9 @@ def definitions(karpenter: Path) -> list[dict[str, Any]]:
 
 def _resources(resources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if cpu := resources.get("requests", {}).get("cpu"):
-        yield "CPU_REQUESTS", str(int(quantity.parse(str(cpu)) * 1000))
+        yield "CPU_REQUESTS", str(int(quantity.parsed(str(cpu)) * 1000))
     if memory := resources.get("limits", {}).get("memory"):
-        yield "MEMORY_LIMIT", str(int(quantity.parse(str(memory))))
+        yield "MEMORY_LIMIT", str(int(quantity.parsed(str(memory))))
 
 
 def _is_set(value: Any) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpufleet import quantity
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
-from gpufleet_stacks.settings import quantity
 from gpufleet_tools.sandbox.control_plane.api_server import Listing
 from gpufleet_tools.sandbox.state import (
     CloudState,
@@ -119,13 +119,13 @@ def _moment(event: Object) -> tuple[str, bool]:
 
 def _pool(pool: Object, exhausted: Mapping[str, str]) -> PoolState:
     status, ready = pool.get("status", {}), _condition(pool, "Ready")
-    used = {resource: quantity.parse(str(amount)) for resource, amount in status.get("resources", {}).items()}
+    used = {resource: quantity.parsed(str(amount)) for resource, amount in status.get("resources", {}).items()}
     limits = pool["spec"].get("limits", {})
     return PoolState(
         not_ready="" if ready["status"] == "True" else ready.get("message") or "not ready yet",
         nodes=int(used.get("nodes", 0)),
         used=used,
-        limits={resource: quantity.parse(str(amount)) for resource, amount in limits.items()},
+        limits={resource: quantity.parsed(str(amount)) for resource, amount in limits.items()},
         exhausted=exhausted.get(pool["metadata"]["name"], ""),
     )
 

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from gpufleet_stacks.settings import quantity
+from gpufleet import quantity
 from gpufleet_tools.sandbox.aws.prices import REGION
 from gpufleet_tools.sandbox.state import CloudState, NodeState, PoolState, State
 from gpufleet_tools.terminal import share, table
