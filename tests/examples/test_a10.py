@@ -29,7 +29,7 @@ def test_only_secrets_are_left_to_be_set(gpufleet: Gpufleet) -> None:
     assert ended.code == 1
     findings = re.findall(r"\[(.*)\]$", ended.out, re.MULTILINE)
     assert findings == ["missing-secret"]
-    assert "1 finding, 1 acknowledged" in ended.out
+    assert "1 finding, 3 acknowledged" in ended.out
 
 
 def test_it_is_previewed(gpufleet: Gpufleet) -> None:
