@@ -163,8 +163,8 @@ def record_program(
 async def _outputs() -> None:
     """Wait for all resources and outputs, and raise the first exception of one.
 
-    The SDK does that too. But whenever one output is ready, it looks at all others again. That takes a third of a plan's
-    CPU time (dev: 0.78 instead of 0.50 s), and more for large fleets.
+    The SDK does that too. But whenever one output is ready, it looks at all others again. That takes a third of the CPU
+    time of a plan (dev: 0.78 instead of 0.50 s), and more of a large fleet's.
     """
     await wait_for_rpcs(await_all_outstanding_tasks=False)
     while outputs := [*settings.SETTINGS.outputs]:
