@@ -32,7 +32,7 @@ def outcomes(path: pathlib.Path) -> Iterator[tuple[str, str]]:
     try:
         scale_sets = [one for one in read(path) if isinstance(one, ScaleSet)]
     except UnreadableValues as error:
-        if "holds no scale set" not in str(error):
+        if "has no scale set" not in str(error):
             yield "refused", str(error)
         return
     except Exception:
@@ -50,7 +50,7 @@ def outcomes(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 def outcome(scale_set: ScaleSet) -> tuple[str, str]:
     found = proof.Import()
     proof.add(found, scale_set, None, None, None)
-    told = [line for line in found.lines if any(word in line for word in proof.TOLD)]
+    told = [line for line in found.lines if any(word in line for word in proof.LOSSES)]
     # Independent of the proof: each value of the file is somewhere in what comes out of it, or in what is said.
     out = yaml.safe_dump(yaml.safe_load(found.text()), width=10_000) + "\n".join(found.lines) + own_values()
     given = (value.removesuffix("-gha-rs-controller") for value in texts(scale_set.values))

@@ -1,4 +1,4 @@
-"""Scale sets as others keep them: values of the chart, what Helm says of a release, manifests that it rendered."""
+"""Existing scale sets in files: values of the chart, output of `helm get values`, and rendered manifests."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ from gpufleet_stacks.settings.secrets import SECRET, holds_secret, secret_keys
 from gpufleet_tools.imports import gitops
 
 LARGEST = 1024**2
-"""Bytes of a file; the chart's own values have 20,000."""
+"""Maximum size of a file in bytes; the chart's own values have 20,000."""
 
 MOST_VALUES = 100_000
-"""Values of one file, aliases written out."""
+"""Maximum number of values in a file with expanded aliases."""
 
-NO_SCALE_SET = "holds no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
-"""What is said of files that nothing can be imported from."""
+NO_SCALE_SET = "has no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
+"""Message about files without anything to import."""
 
 
 class UnreadableValues(Exception):
-    """The file holds no scale set that can be read. `str()` is one line."""
+    """The file has no readable scale set. `str()` is one line."""
 
 
 @dataclass(frozen=True)
 class ScaleSet:
-    """One scale set, in the words of the chart `gha-runner-scale-set`."""
+    """One scale set as values of the chart `gha-runner-scale-set`."""
 
     origin: str
-    """File that it comes from."""
+    """File of the scale set."""
     label: str | None
-    """Its `runs-on` label, where the file tells it."""
+    """`runs-on` label, if the file has it."""
     namespace: str | None
-    """Its namespace, where the file tells it."""
+    """Namespace, if the file has it."""
     values: Mapping[str, Any] = field(repr=False)
     """Values of the chart, with SECRET for each secret."""
     rendered: bool = False
-    """Whether the chart has been at it, and so has added what it always adds."""
+    """Whether it is rendered, with the additions of the chart."""
     elsewhere: tuple[str, ...] = ()
-    """What adds to the values or changes what the chart renders, and is not in the file."""
+    """Sources of other values and changes that are not in the file."""
 
 
 @dataclass(frozen=True)
 class GithubSecret:
-    """The manifest of a secret that a scale set registers with, without what it keeps secret."""
+    """Manifest of a Secret with GitHub credentials, without the secret values."""
 
     origin: str
-    """File that it comes from."""
+    """File of the manifest."""
     name: str
-    """Its name."""
+    """Name of the Secret."""
     namespace: str | None
-    """Its namespace, where the manifest tells it."""
+    """Namespace, if the manifest has it."""
     kind: Literal["githubApp", "token"]
-    """What registers: a GitHub App, or a personal access token."""
+    """Kind of credentials: a GitHub App, or a personal access token."""
     app_id: str | None
-    """The App's id; None of a token, and where it is not legible."""
+    """ID of the App; None for a token, or if unreadable."""
     installation_id: str | None
-    """Id of the App's installation, likewise."""
+    """ID of the App's installation; None for a token, or if unreadable."""
     further: tuple[str, ...]
     """Names of keys that ARC does not read."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What a file holds besides scale sets, and why it is passed over."""
+    """A document that is not imported, and the reason."""
 
     what: str
     why: str
 
 
 Found = ScaleSet | GithubSecret | Passed
-"""What a document of a file is."""
+"""Content of a document."""
 
 
 def read(path: pathlib.Path) -> list[Found]:
-    """What a file holds. Raises UnreadableValues."""
+    """Return the content of a file. Raises UnreadableValues."""
     try:
         if path.stat().st_size > LARGEST:
             raise UnreadableValues(f"{path}: has more than {LARGEST:,} bytes")
@@ -91,10 +91,10 @@ def read(path: pathlib.Path) -> list[Found]:
         at = f":{mark.line + 1}" if mark else ""
         raise UnreadableValues(f"{path}{at}: is not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError) as error:
-        # A date that no calendar has, bytes that are no text.
+        # An invalid date, or bytes that are not text.
         raise UnreadableValues(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
-        raise UnreadableValues(f"{path}: its nesting or its aliases do not end") from None
+        raise UnreadableValues(f"{path}: its nesting is too deep, or its aliases are circular") from None
     if all(isinstance(one, Passed) for one in found):
         raise UnreadableValues(f"{path}: {NO_SCALE_SET}")
     return found
@@ -121,7 +121,7 @@ class _Clean:
 
 
 def _hidden_keys(value: dict[Any, Any], key: str) -> set[Any]:
-    """Keys of a mapping that hold a secret, whatever it looks like."""
+    """Return the keys of a mapping whose values are secrets."""
     if key in ("githubConfigSecret", "data", "stringData"):
         return {name for name in value if name not in ("github_app_id", "github_app_installation_id")}
     return secret_keys(value)
@@ -142,7 +142,7 @@ def _document(document: Any, origin: str) -> Iterator[Found]:
         else:
             yield from _release(release, origin)
     else:
-        # `helm get values` says so first, and its YAML afterwards.
+        # `helm get values` prints a heading before the YAML.
         headings = ("USER-SUPPLIED VALUES", "COMPUTED VALUES")
         values = {key: value for key, value in document.items() if key not in headings or value is not None}
         scale_sets = [_scale_set(part, origin) for part in _charts(values)]
@@ -152,19 +152,19 @@ def _document(document: Any, origin: str) -> Iterator[Found]:
 
 
 def _charts(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Values of the scale-set chart: these, or those of dependencies of a chart that these are of."""
+    """Return values of the scale-set chart: the given ones, or those of a chart's dependencies."""
     if values.keys() & _OF_THE_CHART:
         return [values]
     parts = [part for part in values.values() if isinstance(part, dict) and part.keys() >= _OF_A_PART]
-    # The chart around them asks for this one; the chart itself has no such value.
+    # `enabled` belongs to the outer chart.
     return [{key: value for key, value in part.items() if key != "enabled"} for part in parts]
 
 
 _OF_THE_CHART = {"template", "githubConfigUrl", "githubConfigSecret", "minRunners", "maxRunners"}
-"""Keys of the scale-set chart that tell its values."""
+"""Keys that identify values of the scale-set chart."""
 
 _OF_A_PART = {"githubConfigUrl"}
-"""Keys of them that other charts' parts do not have."""
+"""Keys that identify values of the scale-set chart as a dependency."""
 
 
 def _scale_set(values: dict[str, Any], origin: str) -> ScaleSet:
@@ -173,7 +173,7 @@ def _scale_set(values: dict[str, Any], origin: str) -> ScaleSet:
 
 
 def _release(release: gitops.Release, origin: str) -> Iterator[Found]:
-    """A release of Flux or Argo CD: of the scale-set chart, or of a chart that depends on it."""
+    """Yield the scale sets in a release of Flux or Argo CD, whose chart may be another one that depends on theirs."""
     charts = _charts(dict(release.values)) if release.chart in (None, gitops.CHART) else []
     if release.chart == gitops.CHART and not charts:
         raise UnreadableValues(f"{origin}: {release.what} has its values elsewhere: {', '.join(release.elsewhere)}")
@@ -191,8 +191,8 @@ def _manifest(manifest: dict[str, Any], origin: str) -> Found:
     if kind == "Secret":
         return _secret(manifest, name, metadata.get("namespace"), origin)
     if kind != "AutoscalingRunnerSet":
-        made_by_chart = kind in ("ServiceAccount", "Role", "RoleBinding")
-        why = "the chart makes one again" if made_by_chart else "only scale sets are imported"
+        by_chart = kind in ("ServiceAccount", "Role", "RoleBinding")
+        why = "the chart creates it" if by_chart else "only scale sets are imported"
         return Passed(f"{kind} {name}", why)
     spec = dict(_mapping(manifest.get("spec")))
     values = {_VALUES.get(key, key): value for key, value in spec.items()}
@@ -227,7 +227,7 @@ def _secret(manifest: Mapping[str, Any], name: str, namespace: str | None, origi
 
 
 def _decoded(text: Any) -> str | None:
-    """An id of a GitHub App; None for what is not legible."""
+    """Return an ID of a GitHub App; None if unreadable."""
     try:
         return base64.b64decode(str(text), validate=True).decode().strip() if text else None
     except ValueError:
@@ -240,7 +240,7 @@ _VALUES = {"runnerScaleSetLabels": "scaleSetLabels", "vaultConfig": "keyVault"}
 
 
 def _by_chart(key: str) -> bool:
-    """Whether a label or annotation is made by Helm, the chart, the controller or kubectl."""
+    """Return whether Helm, the chart, the controller or kubectl sets a label or annotation."""
     return key.startswith(
         ("app.kubernetes.io/", "helm.sh/", "meta.helm.sh/", "actions.github.com/", "kubectl.kubernetes.io/")
     )

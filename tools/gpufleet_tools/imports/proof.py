@@ -1,4 +1,4 @@
-"""`gpufleet import`: scale sets of others as entries of a stack file, with the proof that they behave the same."""
+"""Command `gpufleet import`: existing scale sets as entries of a stack file, with a comparison of their values."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from gpufleet_tools.imports.value_differences import ABSENT, Difference, differe
 
 @dataclass
 class Import:
-    """What several files come to."""
+    """Result of an import."""
 
     projects: dict[str, Entry] = field(default_factory=dict)
-    """Entries of `projects`; scale sets with the same share one."""
+    """Entries of `projects`; scale sets share equal ones."""
     profiles: dict[str, Entry] = field(default_factory=dict)
-    """Entries of `profiles`; scale sets with the same share one."""
+    """Entries of `profiles`; scale sets share equal ones."""
     runners: dict[str, Entry] = field(default_factory=dict)
     """Entries of `runners`."""
     arc: Entry = field(default_factory=dict)
-    """Section `arc`, where the controller is not the default one."""
+    """Section `arc`, if the controller is not the default one."""
     lines: list[str] = field(default_factory=list)
-    """What there is to say, in the order of the files: notes, and differences."""
+    """Notes and differences, in the order of the files."""
     differs: bool = False
-    """Whether anything that a runner has would change or be lost."""
+    """Whether anything of a runner would change or be lost."""
     controller: tuple[str, str, str] | None = None
-    """Service account and namespace of the controller, and the file that tells them."""
+    """Service account and namespace of the controller, and the file with them."""
 
     def text(self) -> str:
-        """The entries as YAML that goes below `config:`."""
+        """Return the entries as YAML with the key `config`."""
         sections = {"arc": self.arc, "projects": self.projects, "profiles": self.profiles, "runners": self.runners}
         config = {f"{NAMESPACE}:{name}": section for name, section in sections.items() if section}
         text: str = yaml.safe_dump({"config": config}, sort_keys=False, allow_unicode=True, width=120)
@@ -69,13 +69,13 @@ def read_all(
     more: Mapping[str, str],
     substitutes: Mapping[str, str] | None = None,
 ) -> Import:
-    """Imports files, each `PATH` or `LABEL=PATH`. `more` are values of the chart that are not in the files;
-    `substitutes` are values of variables that Flux or Terraform fill in.
+    """Import files, each `PATH` or `LABEL=PATH`. `more` are values of the chart that are not in the files;
+    `substitutes` are values of variables that Flux or Terraform substitute.
 
     Raises UnreadableValues.
     """
     found = Import()
-    # All are read first: the secret that a scale set names may be in a later file.
+    # All files are read first: the Secret of a scale set may be in a later file.
     split = [given.partition("=") if "=" in given else ("", "", given) for given in files]
     parts = [(label or None, path, one) for label, _, path in split for one in read(pathlib.Path(path))]
     secrets = [one for _, _, one in parts if isinstance(one, GithubSecret)]
@@ -97,18 +97,21 @@ def read_all(
 
 
 def _named(scale_set: ScaleSet, secrets: Iterable[GithubSecret], namespace: str | None) -> GithubSecret | None:
-    """The secret that a scale set names, of those that were given; of two namespaces it is not the same."""
-    name, there = scale_set.values.get("githubConfigSecret"), scale_set.namespace or namespace
-    fitting = [each for each in secrets if each.name == name and (not there or each.namespace in (None, there))]
+    """Return the given Secret that a scale set refers to, in the same namespace."""
+    name, own = scale_set.values.get("githubConfigSecret"), scale_set.namespace or namespace
+    fitting = [each for each in secrets if each.name == name and (not own or each.namespace in (None, own))]
     return fitting[0] if fitting else None
 
 
 def add(
-    found: Import, scale_set: ScaleSet, asked: str | None, namespace: str | None, secret: GithubSecret | None
+    found: Import, scale_set: ScaleSet, chosen: str | None, namespace: str | None, secret: GithubSecret | None
 ) -> None:
-    label = asked or scale_set.label or _word(pathlib.Path(scale_set.origin).stem)
+    """Add a scale set to an import. `chosen` is the label on the command line."""
+    label = chosen or scale_set.label or _word(pathlib.Path(scale_set.origin).stem)
     if label in found.runners:
-        raise UnreadableValues(f"{scale_set.origin}: label '{label}' is already that of another scale set; LABEL=PATH")
+        raise UnreadableValues(
+            f"{scale_set.origin}: another scale set has the label '{label}' already; choose one with LABEL=PATH"
+        )
     url = str(scale_set.values.get("githubConfigUrl") or "").rstrip("/")
     own = scale_set.namespace or namespace or (secret and secret.namespace) or _word(url.rpartition("/")[2]) or label
     runner = imported(scale_set, label, own, secret)
@@ -126,17 +129,19 @@ def add(
         entry["profile"] = _shared(found.profiles, project, runner.profile)
     found.runners[label] = entry | runner.runner
     names = {"projects.project": f"projects.{project}", "profiles.profile": f"profiles.{entry.get('profile')}"}
-    if not asked and not scale_set.label:
-        found.lines.append(f"{where}: the label is the file's name; say another with LABEL={scale_set.origin}")
+    if not chosen and not scale_set.label:
+        found.lines.append(f"{where}: the label is the file's name; choose another with LABEL={scale_set.origin}")
     found.lines += [f"{where}: {note}" for note in runner.notes]
     if runner.secret:
         file = f"{secret.origin}, Secret {secret.name}" if secret else "the file"
-        there = f"credentials are in {file}; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
-        found.lines.append(f"{where}: {there}{SET_SECRET}{project}-{runner.secret}")
+        warning = (
+            f"credentials are in {file}; revoke them, then: " if scale_set.values.get("githubConfigSecret") else ""
+        )
+        found.lines.append(f"{where}: {warning}{SET_SECRET}{project}-{runner.secret}")
     lines = [_named_as(line, names) for line in proof]
     found.lines += [
         f"{where}: ${{{name}}} is filled in elsewhere; give its value: --substitute {name}=VALUE"
-        for name in sorted({name for line in lines if line.startswith(TOLD[2]) for name in variables(line)})
+        for name in sorted({name for line in lines if line.startswith(LOSSES[2]) for name in variables(line)})
     ]
     if secret:
         lines += [f"loses: Secret {secret.name}: {key} -> nothing" for key in secret.further]
@@ -144,23 +149,23 @@ def add(
         lines.insert(0, f"differs: label: {quoted(scale_set.label)} -> {quoted(label)}")
     found.differs = found.differs or any(not line.startswith((ADDS, KEPT, STACKS)) for line in lines)
     found.lines += [f"{where}: {line}" for line in lines]
-    if not any(line.startswith(TOLD) for line in lines):
-        found.lines.append(f"{where}: the same values come out again{', with additions' if lines else ''}")
+    if not any(line.startswith(LOSSES) for line in lines):
+        found.lines.append(f"{where}: the entries produce the same values{', with additions' if lines else ''}")
 
 
-TOLD = ("differs: ", "loses: ", "cannot be expressed: ")
-"""How lines begin about what would change or be lost."""
+LOSSES = ("differs: ", "loses: ", "cannot be expressed: ")
+"""Prefixes of lines about values that would change or be lost."""
 
 
 def _named_as(line: str, names: Mapping[str, str]) -> str:
-    """A line with the names that the entries get in the end."""
+    """Return a line with the final names of entries."""
     for stand_in, name in names.items():
         line = line.replace(f": {stand_in}.", f": {name}.")
     return line
 
 
 def _shared(entries: dict[str, Entry], name: str, entry: Entry) -> str:
-    """Name of an equal entry of that name: `name`, or `name-2` and so on. It is added where there is none."""
+    """Return the name of an equal entry: `name`, `name-2` and so on. Add the entry if there is none."""
     for candidate in itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2))):
         if entries.setdefault(candidate, entry) == entry:
             return candidate
@@ -168,16 +173,16 @@ def _shared(entries: dict[str, Entry], name: str, entry: Entry) -> str:
 
 
 def _word(text: str) -> str:
-    """The text as a Kubernetes name."""
+    """Return the text as a Kubernetes name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:45].strip("-")
 
 
-# -- the proof --------------------------------------------------------------------------------------------------------
+# -- comparison of values ---------------------------------------------------------------------------------------------
 
 
 def _proof(found: Import, runner: ImportedRunner, names: tuple[str, str | None]) -> Iterator[str]:
-    """What would change: the chart's values before, against those that the program makes of the entries. What no
-    setting says is kept as `podTemplate`, and told."""
+    """Yield the differences between the chart's values and those that the program computes from the entries. Fields
+    without a setting are kept in `podTemplate`, and reported."""
     entries = _Entries(found, runner, *names)
     faults, values = _values(entries)
     yield from (f"cannot be expressed: {fault}" for fault in faults)
@@ -189,7 +194,7 @@ def _proof(found: Import, runner: ImportedRunner, names: tuple[str, str | None])
         yield from (f"cannot be expressed: {fault}" for fault in more if fault not in faults)
         yield from (f"{KEPT}{path}" for path in dict.fromkeys(patched_fields(entries.profile["podTemplate"])))
     for difference in differences(before, rendered(values)):
-        if not _is_the_stack_s(difference, found):
+        if not _is_of_the_stack(difference, found):
             yield f"{_word_for(difference)}{difference}"
 
 
@@ -200,11 +205,11 @@ def _word_for(difference: Difference) -> str:
 
 
 ADDS, KEPT, STACKS = "adds: ", "has no setting, so podTemplate keeps it: ", "the stack's own controller has: "
-"""How lines about what is not lost begin."""
+"""Prefixes of lines about values that are not lost."""
 
 
-def _is_the_stack_s(difference: Difference, found: Import) -> bool:
-    """Whether a whole stack decides it, and the file says nothing of it: then nothing of the runner's is lost."""
+def _is_of_the_stack(difference: Difference, found: Import) -> bool:
+    """Return whether the whole stack determines a value that the file does not have."""
     if difference.before is not ABSENT:
         return False
     return difference.path in ("controllerServiceAccount", "listenerMetrics")
@@ -212,7 +217,7 @@ def _is_the_stack_s(difference: Difference, found: Import) -> bool:
 
 @dataclass
 class _Entries:
-    """The entries of one scale set among those of an import."""
+    """Entries of one scale set in an import."""
 
     found: Import
     runner: ImportedRunner
@@ -221,11 +226,11 @@ class _Entries:
 
     @property
     def profile(self) -> Entry | None:
-        """Its profile, which may change."""
+        """Profile of the scale set, which may be changed."""
         return self.found.profiles[self.profile_name] if self.profile_name else None
 
     def sections(self) -> dict[str, Any]:
-        """As they stand in a stack file."""
+        """Return the entries as sections of a stack file."""
         return {
             "projects": {self.project_name: self.found.projects[self.project_name]},
             "profiles": {self.profile_name: self.profile} if self.profile_name else {},
@@ -234,7 +239,7 @@ class _Entries:
 
 
 def _values(entries: _Entries) -> tuple[list[str], dict[str, Any]]:
-    """What of the entries no stack file can say, and the chart's values that the program makes of the rest."""
+    """Return the faults of the entries, and the chart's values that the program computes from the rest."""
     sections, faults = copy.deepcopy(entries.sections()), []
     while True:
         try:
@@ -243,7 +248,7 @@ def _values(entries: _Entries) -> tuple[list[str], dict[str, Any]]:
         except ValidationError as error:
             problems = [wording.problem(detail, Settings, _NO_FILE) for detail in error.errors(include_url=False)]
             faults += [f"{dotted(each.path)}: {each.message}" for each in problems]
-            # From the end, so that the indices of the others stay true.
+            # From the end, so that the indices of the others stay valid.
             for each in reversed(problems):
                 _drop(sections, each.path)
                 if each.path[2:3] == ("podTemplate",) and entries.profile is not None:
@@ -263,19 +268,19 @@ _STAND_INS: Mapping[str, Entry] = {
         "credentials": {"kind": "existingSecret", "secretName": "stand-in"},
     },
 }
-"""Settings that have to be there, for those that have problems."""
+"""Substitutes for required settings that have problems."""
 
 
 def _drop_deep(value: Any, path: Path) -> None:
-    """Leave out the field at a path; if it is missing, leave out what requires it. An item of a list without the key
-    that identifies it says nothing, so that it goes with its key."""
+    """Remove the field at a path; if it is missing, remove the field that requires it. A list's item is removed with
+    the key that identifies it."""
     if path[-1] in MERGE_KEYS.values() and isinstance(path[-2], int):
         path = path[:-1]
     *parents, last = path
     try:
         holder = functools.reduce(operator.getitem, parents, value)
     except (KeyError, IndexError, TypeError):
-        # It was in a field with a problem of its own, which is gone.
+        # It was in another field with a problem, which has been removed.
         return
     size = len(holder) if isinstance(holder, list) else None
     if last in (range(size) if size is not None else holder):
@@ -285,7 +290,7 @@ def _drop_deep(value: Any, path: Path) -> None:
 
 
 def _drop(sections: dict[str, Any], path: Path) -> None:
-    """Leave out the setting that has a problem, or replace it where there has to be one."""
+    """Remove the setting that has a problem, or replace it if it is required."""
     if path[2:3] == ("podTemplate",) and len(path) > 3:
         _drop_deep(sections, path)
         return
@@ -306,7 +311,7 @@ def _drop(sections: dict[str, Any], path: Path) -> None:
 
 
 def _chart_values(entries: _Entries, settings: Settings) -> dict[str, Any]:
-    """The chart's values that the program makes of settings, on a pool that has what they ask for."""
+    """Return the chart's values that the program computes from settings, on a pool that has the requested GPUs."""
     account = entries.runner.values.get("controllerServiceAccount")
     name, namespace = _account(account if isinstance(account, dict) else {})
     controller = ControllerReference(
@@ -327,7 +332,7 @@ def _chart_values(entries: _Entries, settings: Settings) -> dict[str, Any]:
 
 
 def _controller(found: Import, values: Mapping[str, Any], origin: str) -> None:
-    """Remember the controller of a scale set. Raises UnreadableValues where another one has another."""
+    """Record the controller of a scale set. Raises UnreadableValues if scale sets have different controllers."""
     given = values.get("controllerServiceAccount")
     if not isinstance(given, dict) or not given:
         return
@@ -345,12 +350,12 @@ def _controller(found: Import, values: Mapping[str, Any], origin: str) -> None:
 
 
 def _account(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and namespace of a controller's service account; a stack's own where nothing is said."""
+    """Return name and namespace of a controller's service account; by default, those of a stack."""
     return str(given.get("name", "arc-gha-rs-controller")), str(given.get("namespace", "arc-systems"))
 
 
 def _release(account: str) -> str:
-    """The Helm release that makes a service account of that name."""
+    """Return the Helm release that creates a service account of that name."""
     release = account.removesuffix("-gha-rs-controller")
     return release if service_account_name(release) == account else account
 
@@ -359,22 +364,20 @@ def _release(account: str) -> str:
 
 
 SETTABLE = ("githubConfigUrl", "githubConfigSecret", "runnerGroup")
-"""Values that people give Helm with `--set`, and that are texts. A secret's name, never a secret."""
+"""Values for `--set`, all of them texts. Of a Secret only the name."""
 
 
 def _pair(given: str) -> tuple[str, str]:
     key, equals, value = given.partition("=")
     if not equals or key not in SETTABLE:
-        raise UnreadableValues(f"--set {quoted(given)}: write KEY=VALUE, with {listed(SETTABLE)} for KEY")
+        raise UnreadableValues(f"--set {quoted(given)}: is not KEY=VALUE, where KEY is {listed(SETTABLE)}")
     return key, value
 
 
 def _substitute(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name.isidentifier():
-        raise UnreadableValues(
-            f"--substitute {quoted(given)}: write NAME=VALUE, with the NAME that stands in ${{NAME}}"
-        )
+        raise UnreadableValues(f"--substitute {quoted(given)}: is not NAME=VALUE, where NAME is the name in ${{NAME}}")
     return name, value
 
 
@@ -385,8 +388,8 @@ def run(
     out: pathlib.Path | None,
     substitutes: Sequence[str] = (),
 ) -> int:
-    """Prints the entries, and the proof on standard error. 0: nothing would change; 1: something would; 2: a file
-    cannot be read."""
+    """Print the entries, and the comparison on standard error. Return the exit code. 0: nothing would change; 1:
+    something would; 2: a file cannot be read."""
     try:
         pairs, variables_ = dict(map(_pair, given)), dict(map(_substitute, substitutes))
         found = read_all(files, namespace, pairs, variables_)

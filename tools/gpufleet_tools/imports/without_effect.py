@@ -41,10 +41,11 @@ def without(values: Mapping[str, Any], *, rendered: bool) -> tuple[dict[str, Any
 
 
 def _named(values: Mapping[str, Any], path: Path) -> Path:
-    """The path with items of lists by their names."""
+    """Return the path with the names of lists' items in place of indices."""
     named: list[str | int] = []
     place: Any = values
     for part in path[:-1]:
         place = place[part]
-        named.append(place.get("name", part) if isinstance(part, int) and isinstance(place, Mapping) else part)
+        name = place.get("name") if isinstance(part, int) and isinstance(place, Mapping) else None
+        named.append(name if isinstance(name, str) else part)
     return (*named, path[-1])
