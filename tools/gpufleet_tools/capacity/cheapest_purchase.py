@@ -81,12 +81,12 @@ def _searched(
     start = (tuple(demand.most for demand in demands), tuple(0 for _ in limits))
     # A state: lower bound of the final price, price so far, number of the state, remaining jobs, used limits.
     heap = [(_at_least(start[0], moves), 0, 0, *start)]
-    bought: dict[int, tuple[int, str]] = {}
+    provisioned: dict[int, tuple[int, str]] = {}
     seen = set()
     while heap:
         _, price, number, left, used = heapq.heappop(heap)
         if not any(left):
-            return Purchase(price, Counter(_names(number, bought)), waiting=0, exact=True)
+            return Purchase(price, Counter(_names(number, provisioned)), waiting=0, exact=True)
         if (left, used) in seen:
             continue
         seen.add((left, used))
@@ -97,8 +97,8 @@ def _searched(
             if rest == left or any(amount > limit for amount, limit in zip(now, limits, strict=True)):
                 continue
             if (rest, now) not in seen:
-                following = len(bought) + 1
-                bought[following] = number, move.name
+                following = len(provisioned) + 1
+                provisioned[following] = number, move.name
                 paid = price + move.price
                 heapq.heappush(heap, (paid + _at_least(rest, moves), paid, following, rest, now))
     return None
@@ -126,9 +126,9 @@ def _at_least(left: Amounts, moves: Sequence[_Move]) -> int:
     )  # fmt: skip
 
 
-def _names(number: int, bought: Mapping[int, tuple[int, str]]) -> Iterator[str]:
+def _names(number: int, provisioned: Mapping[int, tuple[int, str]]) -> Iterator[str]:
     while number:
-        number, name = bought[number]
+        number, name = provisioned[number]
         yield name
 
 

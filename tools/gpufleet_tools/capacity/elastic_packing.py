@@ -129,10 +129,10 @@ def _holding(demand: Demand, offers: Iterable[Offer]) -> list[Offer]:
 
 def _distinct(offers: Sequence[Offer], demands: Sequence[Demand]) -> Iterator[Offer]:
     """Yield one of the offers that are equivalent: same cost, same demands, same resources up to the total request."""
-    asked = [sum(demand.most * demand.asks[i] for demand in demands) for i in range(len(demands[0].asks))]
+    requested = [sum(demand.most * demand.asks[i] for demand in demands) for i in range(len(demands[0].asks))]
     seen = set()
     for offer in offers:
-        has = tuple(min(amount, ask) for amount, ask in zip(offer.amounts, asked, strict=True))
+        has = tuple(min(amount, ask) for amount, ask in zip(offer.amounts, requested, strict=True))
         taking = tuple(offer.name in demand.shapes for demand in demands)
         if (offer.cost, has, taking) not in seen:
             seen.add((offer.cost, has, taking))

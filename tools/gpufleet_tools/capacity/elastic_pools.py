@@ -91,9 +91,9 @@ def _fit(market: Market) -> Fit:
 
 def _asks_too_much(market: Market) -> bool:
     """Return whether jobs request more of a resource than the limits admit, whatever the nodes are."""
-    asked = [sum(demand.most * demand.asks[index] for demand in market.demands) for index in range(len(_NAMES))]
+    requested = [sum(demand.most * demand.asks[index] for demand in market.demands) for index in range(len(_NAMES))]
     most = dict(zip(sorted(market.args.limits), market.limits, strict=False))
-    return any(name in most and ask > most[name] for name, ask in zip(_NAMES, asked, strict=True))
+    return any(name in most and ask > most[name] for name, ask in zip(_NAMES, requested, strict=True))
 
 
 def limits_as_text(pool: KarpenterPool) -> str:

@@ -89,8 +89,8 @@ def _open_to(demand: Demand, shapes: Sequence[NodeShape]) -> list[NodeShape]:
 
 def _too_much_of_something(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> bool:
     have = [sum(shape.count * amount for shape, amount in each) for each in _by_resource(shapes)]
-    asked = [sum(demand.most * demand.asks[index] for demand in demands) for index in range(len(have))]
-    return any(ask > amount for ask, amount in zip(asked, have, strict=True))
+    requested = [sum(demand.most * demand.asks[index] for demand in demands) for index in range(len(have))]
+    return any(ask > amount for ask, amount in zip(requested, have, strict=True))
 
 
 def _by_resource(shapes: Sequence[NodeShape]) -> Iterator[list[tuple[NodeShape, int]]]:

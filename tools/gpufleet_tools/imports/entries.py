@@ -24,10 +24,10 @@ RUNNER_CONTAINER = {
 
 @dataclass(frozen=True)
 class ImportedRunner:
-    """A scale set in the words of a stack file. What those have no word for is left out: comparing tells."""
+    """A scale set as entries of a stack file. Values without a setting are omitted, which the comparison shows."""
 
     label: str
-    """Its `runs-on` label."""
+    """`runs-on` label."""
     runner: Entry
     """Entry of `runners`, without the names of project and profile."""
     profile: Entry
@@ -37,20 +37,20 @@ class ImportedRunner:
     gpu_resource: str
     """Name that its pods ask for GPUs under."""
     secret: str | None
-    """What secret its credentials need: `token` or `privateKey`."""
+    """Secret that its credentials require: `token` or `privateKey`."""
     values: Mapping[str, Any] = field(repr=False)
     """The chart's values that it comes from, with the pod that the chart renders, without what the chart adds to every
     scale set."""
     notes: tuple[str, ...] = ()
-    """What had to be assumed."""
+    """Assumptions."""
 
 
 _COUNTS = ("minRunners", "maxRunners")
 
 
 def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecret | None = None) -> ImportedRunner:
-    """A scale set as entries of a stack file. `label` and `namespace` are what Helm was told, where the values do not
-    say; `secret` is the manifest of the secret that they name, where it was given too."""
+    """Return a scale set as entries of a stack file. `label` and `namespace` are those of the Helm release, if the
+    values do not have them; `secret` is the given manifest of the Secret that the values refer to."""
     effective, notes = without(scale_set.values, rendered=scale_set.rendered)
     given = _complete(replace(scale_set, values=effective), label)
     secret_name = f"{label}-env"

@@ -27,7 +27,7 @@ class Release:
     values: Mapping[str, Any] = field(repr=False)
     """Values in the manifest."""
     elsewhere: tuple[str, ...]
-    """What else makes the release and is not in the manifest."""
+    """Other sources of the release's values that are not in the manifest."""
 
 
 def release(manifest: Mapping[str, Any]) -> Release | None:
@@ -87,7 +87,7 @@ def _argo_values(helm: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _beside(helm: Mapping[str, Any]) -> Iterator[str]:
-    """What an Application tells Helm besides values."""
+    """Yield an Application's Helm settings other than values."""
     yield from (f"valueFiles {file}" for file in _items(helm.get("valueFiles")))
     for key in ("parameters", "fileParameters"):
         yield from (f"{key} {_mapping(each).get('name')}" for each in _items(helm.get(key)))

@@ -87,7 +87,7 @@ def _hooks(given: Mapping[str, Any], mode: str) -> Entry:
 
 
 def _daemon(dind: Mapping[str, Any]) -> Entry:
-    """What differs from the defaults of a Docker daemon."""
+    """Return the settings of a Docker daemon that differ from the defaults."""
     if not dind:
         return {}
     docker: Entry = {"image": dind["image"]} if dind.get("image", DOCKER_IMAGE) != DOCKER_IMAGE else {}

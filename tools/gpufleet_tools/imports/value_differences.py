@@ -26,9 +26,9 @@ class Difference:
     path: str
     """Where: `template.spec.containers.runner.ports`."""
     before: Any
-    """What is there; ABSENT for nothing."""
+    """Existing value; ABSENT if there is none."""
     after: Any
-    """What would be there."""
+    """Value after the import; ABSENT if there is none."""
 
     def __str__(self) -> str:
         if isinstance(self.before, str) and isinstance(self.after, str) and "\n" in self.before + self.after:

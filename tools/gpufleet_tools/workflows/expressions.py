@@ -300,7 +300,7 @@ def _comparison(sign: str, left: Any, right: Any) -> Any:
 
 
 def _number(content: Any) -> float:
-    """What GitHub takes values of two types for when it compares them."""
+    """Return the number to which GitHub converts a value when it compares values of different types."""
     if content is None or content == "":
         return 0.0
     try:
@@ -310,7 +310,7 @@ def _number(content: Any) -> float:
 
 
 def _items(value: Value, key: Any) -> Sequence[Value]:
-    """What `value.key` can be."""
+    """Return the possible values of `value.key`."""
     found = _item(value.content, key)
     return found.content.values if isinstance(found.content, OneOf) else [found]
 
