@@ -95,8 +95,8 @@ def test_faults_without_a_file_have_no_lines(engine: Engine, tmp_path: pathlib.P
         "release, version",
         "Pulumi.lab.yaml: colour: unknown key; allowed: acknowledged, arc, charts, cluster, devicePlugin, gpuOperator, "
         "hostPaths, profiles, projects, runners",
-        "Pulumi.lab.yaml: runners.a: 3 is not a mapping of keys to values; its keys are: cpu, deprecated, docker, "
-        "gpus, limits, max, memory, min, profile, project",
+        "Pulumi.lab.yaml: runners.a: 3 is not a mapping of keys to values; its keys are: additionalLabels, cpu, "
+        "deprecated, docker, gpus, limits, max, memory, min, profile, project",
     ]
 
 
