@@ -1,20 +1,20 @@
-# Everything that people and CI do with this repository. Python and make are all that has to be there.
+# Commands for people and CI. They require Python and make only.
 .DEFAULT_GOAL := help
 .PHONY: help up down check test bench lock generate wheel
 PYTHON ?= python3
 STACK ?= mi300
 VENV := .venv
 INSTALLED := $(VENV)/.installed
-# Python keeps what it compiles even where the environment says otherwise: without, every command starts a second later.
+# Let Python cache compiled modules, whatever the environment says. Otherwise every command starts a second later.
 export PYTHONDONTWRITEBYTECODE =
 
-help:  ## say what there is
+help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(INSTALLED)  ## run STACK (mi300) on this machine, with a sample of jobs
 	@$(VENV)/bin/gpufleet sandbox up $(STACK)
 
-down: $(INSTALLED)  ## end it
+down: $(INSTALLED)  ## stop STACK
 	@$(VENV)/bin/gpufleet sandbox down $(STACK)
 
 check: $(INSTALLED)  ## style, types, and every test that starts no process: about a minute
@@ -26,7 +26,7 @@ test: $(INSTALLED)  ## run every test; a test builds what it needs
 bench: $(INSTALLED)  ## measure what should be fast, side by side
 	@$(VENV)/bin/python -m tests.bench
 
-generate: $(INSTALLED)  ## write generated files again: schemas, tables, outputs, pictures, golden plans
+generate: $(INSTALLED)  ## write all generated files: schemas, tables, outputs, pictures, golden plans
 	@ACCEPT=1 $(VENV)/bin/python -m pytest -q -m generated
 
 wheel: $(INSTALLED)  ## build the package for other projects into dist/
@@ -42,7 +42,7 @@ lock: $(INSTALLED)  ## pin every dependency again, with hashes
 
 $(INSTALLED): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	  || { echo "make: Python 3.11, 3.12 or 3.13 is needed, and $(PYTHON) is another; name one: make PYTHON=python3.12"; exit 2; }
+	  || { echo "make: $(PYTHON) is not Python 3.11, 3.12 or 3.13; choose one of these: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 	@echo "installing the locked dependencies into $(VENV)"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt

@@ -1,7 +1,7 @@
-"""The policy pack: the rules of gpufleet_tools/policy, run by the engine on every resource before it is created.
+"""Policy pack with the rules of gpufleet_tools/policy, which the engine runs on every resource before it is created.
 
-`pulumi up --policy-pack policy`. Errors refuse the update, warnings are said. What the stack file acknowledges is borne
-here too.
+Use it with `pulumi up --policy-pack policy`. Errors stop the update; warnings are printed. Findings that the stack file
+acknowledges are omitted.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _deserialized = deserialize._deserialize_property
 
 
 def with_secrets(value: Any, proxy_secrets: bool = False) -> Any:
-    """One part of a resource's inputs, as Hidden where Pulumi knows it as a secret."""
+    """Return one part of a resource's inputs, as Hidden if it is a Pulumi secret."""
     found = _deserialized(value, proxy_secrets)
     secret = isinstance(value, Mapping) and value.get(deserialize.SPECIAL_SIG_KEY) == deserialize.SPECIAL_SECRET_SIG
     return Hidden(found) if secret and not proxy_secrets else found
 
 
-# The SDK hands secrets to validations as plain text, and the rule `plain-secret` has to tell them from other text
+# The SDK passes secrets to validations as plain text, but the rule `plain-secret` must distinguish them from other text
 # (deserialize.py of pulumi-policy 1.21.0, which requirements.txt pins).
 deserialize._deserialize_property = with_secrets
 
 
 def plain(value: Any) -> Any:
-    """The SDK's view of a resource's inputs as plain data: it raises wherever something unknown is touched."""
+    """Return the SDK's proxy of a resource's inputs as plain data. Access to an unknown value raises an error."""
     if isinstance(value, Mapping):
         return {key: known(value, key) for key in value}
     if hasattr(value, "__getitem__") and not isinstance(value, str | bytes):
@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def known(value: Any, key: Any) -> Any:
-    """One part of it, or UNKNOWN."""
+    """Return one part of the inputs, or UNKNOWN."""
     try:
         return plain(value[key])
     except UnknownValueError:
@@ -67,7 +67,7 @@ def known(value: Any, key: Any) -> Any:
 
 
 def validation(rule: Rule) -> ResourceValidation:
-    """The rule as the SDK calls it."""
+    """Return the SDK's validation function of a rule."""
 
     def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
         config = pulumi.Config(PROJECT)

@@ -1,4 +1,4 @@
-"""Runners on NVIDIA A10, as the stack file describes them."""
+"""Runners on NVIDIA A10 machines, described in the stack file."""
 
 from gpufleet_stacks.program import run
 

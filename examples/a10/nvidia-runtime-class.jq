@@ -1,2 +1,2 @@
-# Gives the pods of every ClusterTrainingRuntime the runtime class that the GPU operator makes.
+# Sets the GPU operator's runtime class for the pods of every ClusterTrainingRuntime.
 .items[].spec.template.spec.replicatedJobs[].template.spec.template.spec.runtimeClassName = "nvidia"

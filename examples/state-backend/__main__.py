@@ -1,6 +1,6 @@
-"""State of Pulumi's stacks on S3, by itself: a versioned, encrypted, private bucket, and a key for secrets.
+"""Storage for the state of Pulumi stacks: a versioned, encrypted, private S3 bucket, and a KMS key for secrets.
 
-Pulumi's S3 backend locks a stack by an object beside its state, so that no table is needed for that.
+Pulumi's S3 backend locks a stack with an object in the bucket, so no table is needed.
 """
 
 import json
@@ -14,11 +14,11 @@ account = aws.Provider("account", region=config.require("region"), allowed_accou
 
 
 def options(*needs: pulumi.Resource, protect: bool = False) -> pulumi.ResourceOptions:
-    """Options of everything here."""
+    """Return the options of a resource."""
     return pulumi.ResourceOptions(provider=account, depends_on=[*needs], protect=protect)
 
 
-# Without the key nobody reads a secret of any stack again, and without the bucket nobody knows what a stack owns.
+# Without the key, the secrets of all stacks are lost; without the bucket, the state of all stacks is lost.
 key = aws.kms.Key(
     "secrets",
     description="Secrets and state of Pulumi's stacks",
@@ -54,7 +54,7 @@ aws.s3.BucketServerSideEncryptionConfiguration(
     ],
     opts=options(),
 )
-# Every update writes the whole state: old versions are for the day something goes wrong, not for ever.
+# Every update writes the whole state, so old versions are deleted after a while.
 aws.s3.BucketLifecycleConfiguration(
     "state",
     bucket=bucket.id,
