@@ -423,8 +423,8 @@ def test_no_secret_and_no_digest_that_lasts(repository: Repository) -> None:
 def test_a_diff_that_is_terminated_leaves_nothing(repository: Repository, scratch: pathlib.Path) -> None:
     edit = (
         "stacks/gpufleet_stacks/bare_metal.py",
-        '"""Everything that runs on',
-        'import time; time.sleep(60)\n    """Everything that runs on',
+        '    """Create the components of the stack',
+        '    import time; time.sleep(60)\n    """Create the components of the stack',
     )
     repository.branch("slow", [edit])
     code = "from gpufleet_tools.cli import main; main()"
