@@ -268,10 +268,10 @@ CRD_REFUSES: dict[str, tuple[KarpenterNodePoolArgs, str, str]] = {
     "label that is a number": (changed(labels={"a": 1}), "1 is not text", "expected string"),
     "101 labels": (changed(labels={f"l{number}": "" for number in range(101)}), "at most 100", "at most 100"),
     "taint's effect": (
-        changed(taints=[Taint(key="a", effect="NoEntry")]),
+        changed(taints=[Taint(key="a", effect="NoEntry")]),  # type: ignore[arg-type]
         "'NoEntry' is not an effect",
         "Unsupported value",
-    ),  # type: ignore[arg-type]
+    ),
     "taint without key": (changed(taints=[Taint(key="")]), "not a valid taint key", "taints[0].key"),
     "taint with an illegal key": (changed(taints=[Taint(key="a b")]), "not a valid taint key", "should match"),
     "taint with an illegal value": (
