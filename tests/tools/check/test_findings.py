@@ -174,6 +174,12 @@ RAISED = {
         "error",
         "runners.mi300-gpu-2.deprecated.use",
     ),
+    "a label whose last day is over": (
+        runner(deprecated={"until": TODAY - datetime.timedelta(days=1)}),
+        "expired-deprecation",
+        "warning",
+        "runners.mi300-gpu-2.deprecated.until",
+    ),
 }
 
 
@@ -196,6 +202,7 @@ QUIET = {
     "more GPUs sold than there are, as declared": together(runner(max=5), pool(overcommit="allowed")),
     "no GPUs": runner(gpus=0, min=4, max=4),
     "no Docker": runner(docker=False),
+    "the last day of a deprecated label": runner(deprecated={"until": TODAY}),
 }
 
 
@@ -333,11 +340,24 @@ def test_what_is_known_of_the_mi300_stack_comes_back() -> None:
 # -- deprecated labels ------------------------------------------------------------------------------------------------
 
 
-def test_a_deprecated_label_may_lead_to_another_stack(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "serves"),
+    [
+        ("https://github.com/example", True),
+        ("https://GitHub.com/Example/", True),
+        ("https://github.com/enterprises/example", True),
+        ("https://github.com/example/one-repository", False),
+        ("https://github.com/example-2", False),
+        ("https://github.com/another", False),
+    ],
+)
+def test_a_deprecated_label_may_lead_to_another_stack_that_serves_its_users(
+    tmp_path: pathlib.Path, url: str, serves: bool
+) -> None:
     other = SMALLEST.replace("mi300-gpu-2:", "mi300-gpu-9:")
-    (tmp_path / "Pulumi.other.yaml").write_text(other)
+    (tmp_path / "Pulumi.other.yaml").write_text(other.replace("https://github.com/example", url))
     open_ = found(tmp_path, runner(deprecated={"until": "2027-06-30", "use": "mi300-gpu-9"}))
-    assert "deprecated-to-nowhere" not in {name for name, _, _ in open_}
+    assert ("deprecated-to-nowhere" in {name for name, _, _ in open_}) is not serves
 
 
 # -- without docstrings -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
 from gpufleet_tools.diff.labels import LabelChange, contract_violations, label_changes
+from gpufleet_tools.diff.report import _crowded
 
 TODAY = datetime.date(2026, 12, 1)
 YESTERDAY, TOMORROW = TODAY - datetime.timedelta(1), TODAY + datetime.timedelta(1)
@@ -140,6 +141,23 @@ def test_capacity_is_compared_where_both_reckon_it() -> None:
     assert compared([label("a")], [reckoned]) == []
     (change,) = compared([reckoned], [less])
     assert [(each.field, each.before, each.after) for each in change.fields] == [("guaranteed", "4", "2")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ([], [label("a", guaranteed=0)], True),
+        ([label("a", guaranteed=2)], [label("a", guaranteed=0)], True),
+        ([label("a", guaranteed=0)], [label("a", guaranteed=0, max=9)], False),
+        ([], [label("a", guaranteed=1)], False),
+        ([label("a", guaranteed=0)], [], False),
+    ],
+)
+def test_a_label_that_comes_without_a_guaranteed_job_stands_in_the_first_lines(
+    before: list[EvaluatedLabel], after: list[EvaluatedLabel], named: bool
+) -> None:
+    lines = [*_crowded(compared(before, after))]
+    assert lines == (["no guaranteed job for a: other labels can take all of the pool"] if named else [])
 
 
 def test_cost_is_compared_where_both_revisions_reckon_it() -> None:

@@ -13,7 +13,7 @@ from gpufleet.problem import Path
 from gpufleet_stacks.settings.load import missing_secret
 from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Settings
-from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem, dotted, nearest
+from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem, dotted, listed, nearest
 from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
 from gpufleet_tools.check import compatibility_findings, pod_findings, runner_findings
 from gpufleet_tools.check.finding import Finding
@@ -47,6 +47,7 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
     found += kind.findings(settings)
     found += compatibility_findings.findings(settings, file)
     found += runner_findings.findings(settings, file, today)
+    found += expired_deprecations(settings, today)
     if plan is not None:
         from gpufleet_tools.check import policy_findings
 
@@ -193,26 +194,58 @@ def deprecations_without_successor(settings: Settings, file: StackFile) -> Itera
     advised = {label: runner.deprecated.use for label, runner in settings.runners.items() if runner.deprecated}
     if not any(advised.values()):
         return
-    served = _labels_of_the_project(settings, file)
+    served = _urls_of_labels(settings, file)
     for label, use in advised.items():
-        if use is not None and (use == label or use not in served):
-            yield Finding(
-                "deprecated-to-nowhere",
-                "error",
-                ("runners", label, "deprecated", "use"),
-                f"no stack serves the label '{use}': jobs for it queue for 24 hours and then fail;"
-                f" {nearest(use, served - {label})}",
+        where: Path = ("runners", label, "deprecated", "use")
+        if use is None:
+            continue
+        own = settings.projects[settings.runners[label].project].config_url
+        if use == label or use not in served:
+            message = f"no stack serves the label '{use}': jobs for it queue for 24 hours and then fail;"
+            yield Finding("deprecated-to-nowhere", "error", where, f"{message} {nearest(use, served.keys() - {label})}")
+        elif served[use] and not any(_covers(url, own) for url in served[use]):
+            message = (
+                f"the label '{use}' serves jobs of {listed(sorted(served[use]), 'and')}, not of {own}: those queue for"
+                " 24 hours and then fail; name a label that serves them"
             )
+            yield Finding("deprecated-to-nowhere", "error", where, message)
 
 
-def _labels_of_the_project(settings: Settings, file: StackFile) -> set[str]:
-    """Return the labels of every stack of the project. Stack files that cannot be read are skipped."""
-    labels = set(settings.runners)
+def _covers(url: str, other: str) -> bool:
+    """Return whether runners of one GitHub URL serve all jobs of another: an organisation's serve its repositories.
+    Members of an enterprise are not known."""
+    url, other = url.rstrip("/").casefold(), other.rstrip("/").casefold()
+    return other == url or other.startswith(f"{url}/") or "/enterprises/" in url
+
+
+def _urls_of_labels(settings: Settings, file: StackFile) -> Mapping[str, set[str]]:
+    """Return the labels of every stack of the project, with the GitHub URLs whose jobs they serve; no URL if it cannot
+    be read. Stack files that cannot be read are skipped."""
+    found: dict[str, set[str]] = {}
+    for label, runner in settings.runners.items():
+        found.setdefault(label, set()).add(settings.projects[runner.project].config_url)
     for path in stack_files(file.path.parent):
         with contextlib.suppress(InvalidSettings):
-            runners = read(path).values.get("runners")
-            labels |= set(runners) if isinstance(runners, dict) else set()
-    return labels
+            values = read(path).values
+            runners = values.get("runners")
+            for label, entry in runners.items() if isinstance(runners, dict) else ():
+                urls = found.setdefault(str(label), set())
+                with contextlib.suppress(KeyError, TypeError):
+                    urls.add(str(values["projects"][entry["project"]]["configUrl"]))
+    return found
+
+
+def expired_deprecations(settings: Settings, today: datetime.date) -> Iterator[Finding]:
+    """Yield labels that are served although their announced last day is over."""
+    for label, runner in settings.runners.items():
+        if runner.deprecated and runner.deprecated.until < today:
+            yield Finding(
+                "expired-deprecation",
+                "warning",
+                ("runners", label, "deprecated", "until"),
+                f"the label was announced to be served until {runner.deprecated.until}; remove it, or announce a later"
+                " date",
+            )
 
 
 RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
@@ -228,5 +261,5 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
 }
 """Rules, by the name of their findings."""
 
-NAMES = frozenset(RULES)
+NAMES = frozenset(RULES) | {"expired-deprecation"}
 """Names of findings about every kind of cluster."""

@@ -52,6 +52,19 @@ def _users(changes: Iterable[LabelChange]) -> str:
     return ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
 
 
+def _crowded(changes: Iterable[LabelChange]) -> Iterator[str]:
+    """Yield the labels that are left without a guaranteed job, or come without one."""
+    found = [change.new_label or change.label for change in changes if _loses_guarantee(change)]
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        yield f"no guaranteed job for {', '.join(found[:3])}{more}: other labels can take all of the pool"
+
+
+def _loses_guarantee(change: LabelChange) -> bool:
+    none_left = any(each.field == "guaranteed" and each.after == "0" for each in change.fields)
+    return none_left and change.change != "removed"
+
+
 def _labels(count: int) -> str:
     return f"{count} label{'s' * (count != 1)}"
 
@@ -135,7 +148,7 @@ def text(difference: Difference) -> str:
             f"{'allowed' if refusal.allowed else 'refused'}: {refusal.stack}: {refusal.message} [{refusal.name}]"
         )
     if difference.labels:
-        lines += ["", f"users: {_users(difference.labels)}"]
+        lines += ["", f"users: {'; '.join([_users(difference.labels), *_crowded(difference.labels)])}"]
         lines += [f"  {change.label} ({change.stack}): {_label_line(change)}" for change in difference.labels]
     for stack in difference.stacks:
         lines += _stack_lines(stack, difference.refusals)
@@ -196,7 +209,8 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         f"### gpufleet diff: {headline(difference)}",
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
-        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}{incomplete}",
+        f"- **Users:** {'; '.join([_users(difference.labels), *_crowded(difference.labels), *_costs(difference)])}"
+        f"{incomplete}",
         f"- **Resources:** {'; '.join([*counts, *_highlights(difference.stacks)])}{incomplete}",
     ]
     yield _Block(head, [])
