@@ -43,6 +43,7 @@ def deprecated(until: str, use: str = "") -> Edit:
     return MI300, last, f"{last}      deprecated: {{until: {until}{use}}}\n"
 
 
+CROWDED = "no guaranteed job for {}: other labels can take all of the pool"
 RENAME: Edit = (MI300, "    linux-mi300-gpu-2:\n", "    linux-mi300-2-gpu:\n")
 SANTA_CLARA = "          santa-clara-1: {address: 198.51.100.21}\n"
 SECRET = "  gpu-runners:test-cluster-privateKey: {secure: v1:first}\n"
@@ -76,7 +77,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: overcommitted",
         refused="overcommitted in mi300",
-        users="2 labels changed",
+        users=f"2 labels changed; {CROWDED.format('linux-mi300-gpu-2')}",
         resources="1 updated",
         says=("all labels at their max request 42 of 24 GPUs", "max 8 → 30", "+  maxRunners: 30"),
     ),
@@ -84,7 +85,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((MI300, "      max: 8\n", "      max: 30\n"),),
         options=("--allow", "overcommitted"),
         headline="changes for users",
-        users="2 labels changed",
+        users=f"2 labels changed; {CROWDED.format('linux-mi300-gpu-2')}",
         resources="1 updated",
         says=("**overcommitted** in mi300 (allowed)",),
     ),
@@ -124,10 +125,19 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         says=("was announced to expire on 2027-06-30 and would now expire on 2027-02-28",),
     ),
     "announce-the-end-of-a-label": PullRequest(
+        first=((MI300, "https://github.com/example/test-cluster\n", "https://github.com/pytorch\n"),),
         edits=(deprecated("2027-06-30", ", use: mi300-cluster"),),
         headline="changes for users",
         users="1 label changed",
         says=("served until none → 2027-06-30; use instead none → mi300-cluster",),
+    ),
+    "announce-a-replacement-for-others": PullRequest(
+        edits=(deprecated("2027-06-30", ", use: mi300-cluster"),),
+        code=1,
+        headline="refused: deprecated-to-nowhere",
+        refused="deprecated-to-nowhere in mi300",
+        users="1 label changed",
+        says=("serves jobs of https://github.com/example/test-cluster, not of https://github.com/pytorch",),
     ),
     "serve-other-users": PullRequest(
         edits=((MI300, "configUrl: https://github.com/pytorch\n", "configUrl: https://github.com/example\n"),),
@@ -216,7 +226,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: overcommitted",
         refused="overcommitted in lab2",
-        users="2 labels added",
+        users=f"2 labels added; {CROWDED.format('lab2-gpu-1, lab2-gpu-8')}",
         resources="{lab} created",
     ),
     "change-an-image": PullRequest(
