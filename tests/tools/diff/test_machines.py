@@ -80,7 +80,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: overcommitted, kubespray",
         refused="overcommitted in mi300, kubespray in mi300 (4)",
-        users="1 label changed",
+        users="1 label changed; no guaranteed job for linux-mi300-gpu-2: other labels can take all of the pool",
         resources="1 deleted, 2 updated; pool mi300x: 3 nodes with 24 GPUs → 2 nodes with 16 GPUs",
         says=("mi300x-austin-1 is the first node of kube_control_plane, which kubespray cannot remove while it runs",),
     ),
