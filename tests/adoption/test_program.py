@@ -130,7 +130,7 @@ def test_the_example_needs_nothing_but_the_wheel(
     shutil.copytree(ROOT / "examples/a10", folder)
     assert (folder / "requirements.txt").read_text() == f"gpufleet=={wheel.name.split('-')[1]}\n"
     assert adopter.run("gpufleet", "preview", "a10", "--on", "2026-12-01", cwd=folder).code == 1
-    assert "1 finding, 1 acknowledged" in adopter.run("gpufleet", "check", "--on", "2026-12-01", cwd=folder).out
+    assert "1 finding, 3 acknowledged" in adopter.run("gpufleet", "check", "--on", "2026-12-01", cwd=folder).out
     first = (folder / "Pulumi.a10.yaml").read_text().splitlines()[0]
     schema = first.removeprefix("# yaml-language-server: $schema=")
     assert adopter.run("gpufleet", "schema", "--out", schema, cwd=folder).code == 0

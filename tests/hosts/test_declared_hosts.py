@@ -71,7 +71,7 @@ def test_every_machine_has_a_row(
     rows = ended.out.split("node-2")
     assert "8 AMD" in rows[0]
     assert "gpus:" not in rows[0]
-    assert "gpus: 0 of AMD" in " ".join(rows[1].split())
+    assert "gpus: 0 AMD GPUs" in " ".join(rows[1].split())
     assert ended.out.splitlines()[-1].startswith("2 machines asked, ")
 
 

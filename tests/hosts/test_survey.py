@@ -82,7 +82,7 @@ def test_gpus_are_found_without_lspci(hosts: Hosts, host: Host) -> None:
     assert report.facts
     assert (report.facts.gpus_amd, report.facts.module_amdgpu, report.facts.render_gid) == (8, True, 110)
     (failure,) = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu="nvidia")).failures
-    assert failure.startswith("gpus: 0 of NVIDIA on the PCI bus")
+    assert failure.startswith("gpus: 0 NVIDIA GPUs on the PCI bus")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host:
     with console.capture() as captured:
         console.print(table(reports))
     header, first, second, *rest = captured.get().splitlines()
-    assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "to", "be", "done"]
+    assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "to", "fix"]
     assert first.startswith("node-1  ")
     assert "sudo: requires a password" in first
     assert second.startswith("down  ")

@@ -292,7 +292,7 @@ REFUSED = {
         Pool("mig", FOUR + "sharing: {mig: {profile: 1g.10gb}}, userData: x, " + USUAL, 1),
         "do not support MIG",
     ),
-    "more memory than a node has": (Pool("large", FOUR + USUAL, 1, memory="64Gi"), "is more than a node"),
+    "more memory than a node has": (Pool("large", FOUR + USUAL, 1, memory="64Gi"), "does not fit a node of the pool"),
 }
 
 
