@@ -72,7 +72,7 @@ def test_every_machine_has_a_row(
     assert "8 AMD" in rows[0]
     assert "gpus:" not in rows[0]
     assert "gpus: 0 AMD GPUs" in " ".join(rows[1].split())
-    assert ended.out.splitlines()[-1].startswith("2 machines asked, ")
+    assert ended.out.splitlines()[-1].startswith("2 machines surveyed, ")
 
 
 def test_a_machine_that_shows_another_key_is_a_finding(

@@ -68,7 +68,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             ),
         ),
         headline="changes for users",
-        users="1 label changed, 1 label added",
+        users=f"1 label changed, 1 label added; {CROWDED.format('linux-mi300-gpu-1')}",
         resources="1 created",
         says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; min 0; max 2; Docker no;",),
     ),
