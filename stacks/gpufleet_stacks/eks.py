@@ -39,6 +39,7 @@ from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, p
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
+from gpufleet_stacks.settings.models.taints import tolerations
 from gpufleet_stacks.settings.system_requests import ARC_CONTROLLER, KARPENTER, LISTENER
 
 
@@ -128,7 +129,6 @@ def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevic
     """Return the arguments of the device plugin, which runs on the nodes of its pools."""
     plugin, cluster = settings.nvidia_plugin, settings.cluster
     pools = [cluster.node_pools[name] for name in plugin_pools(cluster)]
-    taints = {(taint.key, taint.effect): None for pool in pools for taint in pool.taints}
     sharing, configs = plugin_sharings(cluster)
     return NvidiaDevicePluginArgs(
         namespace=plugin.namespace,
@@ -144,11 +144,9 @@ def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevic
         gfd=plugin.feature_discovery,
         nfd=plugin.feature_discovery,
         runtime_class=plugin.runtime_class,
-        tolerations=[
-            {"key": key, "operator": "Exists", "effect": effect}
-            for key, effect in taints
-            if (key, effect) != (GPU, "NoSchedule")
-        ],
+        tolerations=tolerations(
+            taint for pool in pools for taint in pool.taints if (taint.key, taint.effect) != (GPU, "NoSchedule")
+        ),
     )
 
 

@@ -24,7 +24,7 @@ from gpufleet_stacks.settings.secrets import SECRET
 from gpufleet_tools.imports import proof
 from gpufleet_tools.imports.arc_values import ScaleSet, UnreadableValues, read
 
-ORDER = ("equal", "equal but for additions", "told: lost or changed", "lost in silence", "refused", "traceback")
+ORDER = ("equal", "equal but for additions", "reported: lost or changed", "lost in silence", "refused", "traceback")
 
 
 def outcomes(path: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -50,14 +50,14 @@ def outcomes(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 def outcome(scale_set: ScaleSet) -> tuple[str, str]:
     found = proof.Import()
     proof.add(found, scale_set, None, None, None)
-    told = [line for line in found.lines if any(word in line for word in proof.LOSSES)]
+    losses = [line for line in found.lines if any(word in line for word in proof.LOSSES)]
     # Independent of the proof: each value of the file is somewhere in what comes out of it, or in what is said.
     out = yaml.safe_dump(yaml.safe_load(found.text()), width=10_000) + "\n".join(found.lines) + own_values()
     given = (value.removesuffix("-gha-rs-controller") for value in texts(scale_set.values))
     if silent := [value for value in given if value[:40] not in out]:
         return "lost in silence", ", ".join(silent)
-    if told:
-        return "told: lost or changed", "; ".join(told)
+    if losses:
+        return "reported: lost or changed", "; ".join(losses)
     kept = [line for line in found.lines if proof.KEPT in line]
     added = [line for line in found.lines if proof.ADDS in line or "is assumed" in line]
     return ("equal but for additions" if added or kept else "equal"), "; ".join(kept)

@@ -17,6 +17,7 @@ from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem,
 from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
 from gpufleet_tools.check import compatibility_findings, pod_findings, runner_findings
 from gpufleet_tools.check.finding import Finding
+from gpufleet_tools.labels.github_url import serves
 from gpufleet_tools.plan.plan import Plan
 from gpufleet_tools.policy import rules as policy
 from gpufleet_tools.policy.pods import moves
@@ -203,19 +204,12 @@ def deprecations_without_successor(settings: Settings, file: StackFile) -> Itera
         if use == label or use not in served:
             message = f"no stack serves the label '{use}': jobs for it queue for 24 hours and then fail;"
             yield Finding("deprecated-to-nowhere", "error", where, f"{message} {nearest(use, served.keys() - {label})}")
-        elif served[use] and not any(_covers(url, own) for url in served[use]):
+        elif served[use] and not any(serves(url, own) for url in served[use]):
             message = (
                 f"the label '{use}' serves jobs of {listed(sorted(served[use]), 'and')}, not of {own}: those queue for"
                 " 24 hours and then fail; name a label that serves them"
             )
             yield Finding("deprecated-to-nowhere", "error", where, message)
-
-
-def _covers(url: str, other: str) -> bool:
-    """Return whether runners of one GitHub URL serve all jobs of another: an organisation's serve its repositories.
-    Members of an enterprise are not known."""
-    url, other = url.rstrip("/").casefold(), other.rstrip("/").casefold()
-    return other == url or other.startswith(f"{url}/") or "/enterprises/" in url
 
 
 def _urls_of_labels(settings: Settings, file: StackFile) -> Mapping[str, set[str]]:
@@ -225,6 +219,8 @@ def _urls_of_labels(settings: Settings, file: StackFile) -> Mapping[str, set[str
     for label, runner in settings.runners.items():
         found.setdefault(label, set()).add(settings.projects[runner.project].config_url)
     for path in stack_files(file.path.parent):
+        if path == file.path:
+            continue
         with contextlib.suppress(InvalidSettings):
             values = read(path).values
             runners = values.get("runners")

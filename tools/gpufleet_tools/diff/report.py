@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpufleet_tools.diff.difference import Difference, StackDifference
@@ -46,10 +46,11 @@ def written(difference: Difference, form: str) -> str:
 # -- phrases ----------------------------------------------------------------------------------------------------------
 
 
-def _users(changes: Iterable[LabelChange]) -> str:
+def _users(changes: Collection[LabelChange]) -> str:
     counts: Counter[str] = Counter(change.change for change in changes)
     order = ("removed", "renamed", "changed", "added")
-    return ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
+    counted = ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
+    return "; ".join([counted, *_crowded(changes)])
 
 
 def _crowded(changes: Iterable[LabelChange]) -> Iterator[str]:
@@ -148,7 +149,7 @@ def text(difference: Difference) -> str:
             f"{'allowed' if refusal.allowed else 'refused'}: {refusal.stack}: {refusal.message} [{refusal.name}]"
         )
     if difference.labels:
-        lines += ["", f"users: {'; '.join([_users(difference.labels), *_crowded(difference.labels)])}"]
+        lines += ["", f"users: {_users(difference.labels)}"]
         lines += [f"  {change.label} ({change.stack}): {_label_line(change)}" for change in difference.labels]
     for stack in difference.stacks:
         lines += _stack_lines(stack, difference.refusals)
@@ -209,8 +210,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
         f"### gpufleet diff: {headline(difference)}",
         f"- **Compared:** {_plain(difference.base)} → {_plain(difference.head)}: {_stacks(difference) or 'no stack'}",
         f"- {third}",
-        f"- **Users:** {'; '.join([_users(difference.labels), *_crowded(difference.labels), *_costs(difference)])}"
-        f"{incomplete}",
+        f"- **Users:** {'; '.join([_users(difference.labels), *_costs(difference)])}{incomplete}",
         f"- **Resources:** {'; '.join([*counts, *_highlights(difference.stacks)])}{incomplete}",
     ]
     yield _Block(head, [])

@@ -14,6 +14,7 @@ from typing import Literal
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed, near, quoted
 from gpufleet_tools.labels.catalogue import Catalogue, LabelEntry
+from gpufleet_tools.labels.github_url import serves
 from gpufleet_tools.workflows.expressions import Value
 from gpufleet_tools.workflows.workflow_file import Call, RunsOn, UnreadableWorkflow, Unresolved, read
 
@@ -115,11 +116,9 @@ class Served:
         return [entry for entry in self.entries(label) if self._repository is None or self._covers(entry)]
 
     def _covers(self, entry: LabelEntry) -> bool:
-        """Whether the URL of its project is the repository's or its owner's. Enterprises have members that are not
-        known here."""
-        _, _, _, *path = entry.config_url.casefold().split("/")
-        mine = str(self._repository).casefold().split("/")
-        return path == mine[: len(path)] or path[0] == "enterprises"
+        """Return whether its project serves the repository, which is on the same server."""
+        server = "/".join(entry.config_url.split("/")[:3])
+        return serves(entry.config_url, f"{server}/{self._repository}")
 
     def by_others(self, label: str) -> bool:
         """Whether somebody else's runners have the label, as far as is known."""

@@ -15,6 +15,7 @@ from gpufleet.chart import laid_over
 from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
 from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings, StorageClassSettings
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
+from gpufleet_stacks.settings.models.taints import tolerations
 
 NAT: Mapping[str, Nat] = {"single": "single", "perZone": "per-zone", "none": "none"}
 """Values of the component's argument `nat`, by the value of the setting."""
@@ -75,9 +76,8 @@ def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str
     if not cluster.karpenter.node_repair or NODE_MONITORING_AGENT not in cluster.addons:
         return given
     pools = [cluster.node_pools[name] for name in pools_with_gpus(cluster)]
-    taints = dict.fromkeys((taint.key, taint.effect) for pool in pools for taint in pool.taints)
-    tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
-    own = {"dcgmAgent": {"tolerations": tolerations}} if tolerations else {}
+    tolerated = tolerations(taint for pool in pools for taint in pool.taints)
+    own = {"dcgmAgent": {"tolerations": tolerated}} if tolerated else {}
     values = laid_over(own, given.get(NODE_MONITORING_AGENT, {}))
     return {**given, NODE_MONITORING_AGENT: values} if values else given
 

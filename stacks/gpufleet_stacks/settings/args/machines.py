@@ -23,6 +23,7 @@ from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings, NodePool, NodeSettings
 from gpufleet_stacks.settings.models.kubespray import Jump, KubespraySettings, RunOnBastion, Ssh
 from gpufleet_stacks.settings.models.nvidia import ContainerToolkit
+from gpufleet_stacks.settings.models.taints import tolerations
 
 Key = pulumi.Input[str] | None
 """Private SSH key; None if no login needs it."""
@@ -191,7 +192,6 @@ def nvidia_runtime(cluster: BareMetalCluster) -> NvidiaRuntime | None:
 def operator_args(settings: BareMetalSettings) -> NvidiaGpuOperatorArgs:
     """Return the arguments of the GPU operator, for machines that have a driver and possibly a pinned toolkit."""
     cluster, operator = settings.cluster, settings.gpu_operator
-    taints = {(taint.key, taint.effect): None for pool in cluster.pools_of("nvidia").values() for taint in pool.taints}
     runtime = nvidia_runtime(cluster)
     return NvidiaGpuOperatorArgs(
         host_toolkit_pinned=cluster.nvidia_container_toolkit is not None,
@@ -201,5 +201,5 @@ def operator_args(settings: BareMetalSettings) -> NvidiaGpuOperatorArgs:
         version=operator.version,
         chart_mirror=settings.charts.mirror if settings.charts else None,
         nfd=operator.feature_discovery,
-        tolerations=[{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints],
+        tolerations=tolerations(taint for pool in cluster.pools_of("nvidia").values() for taint in pool.taints),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import model_validator
@@ -52,3 +53,9 @@ class Toleration(Model):
         key = (self.key is None and self.operator == "Exists") or self.key == taint.key
         value = self.operator == "Exists" or (self.value or "") == taint.value
         return key and value and self.effect in (None, taint.effect)
+
+
+def tolerations(taints: Iterable[TaintSettings]) -> list[dict[str, str]]:
+    """Return tolerations of taints, whatever their values, each once."""
+    kinds = dict.fromkeys((taint.key, taint.effect) for taint in taints)
+    return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in kinds]

@@ -21,7 +21,7 @@ LIMITS = GPU.limits
 LOGGING = "[settings.kubernetes]\nlog-level = 3"
 
 
-def told(**fields: Any) -> str | None:
+def user_data(**fields: Any) -> str | None:
     """User data of document 004's GPU pool on Bottlerocket."""
     given: str | None = node_class_spec(gpu(**fields)).get("userData")
     return given
@@ -40,8 +40,8 @@ def problems(**fields: Any) -> list[str]:
 
 
 def test_whole_gpus_need_no_user_data() -> None:
-    assert told(sharing=None) is None
-    assert told(sharing=None, class_user_data="[settings.motd]\n") == "[settings.motd]\n"
+    assert user_data(sharing=None) is None
+    assert user_data(sharing=None, class_user_data="[settings.motd]\n") == "[settings.motd]\n"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_whole_gpus_need_no_user_data() -> None:
 )
 def test_time_slicing_keeps_the_name_by_which_pods_request_gpus(own: str | None) -> None:
     """By Bottlerocket's default, nodes would offer nvidia.com/gpu.shared."""
-    settings = tomllib.loads(told(sharing=TimeSlicing(replicas=4), class_user_data=own) or "")["settings"]
+    settings = tomllib.loads(user_data(sharing=TimeSlicing(replicas=4), class_user_data=own) or "")["settings"]
     assert settings.pop("kubelet-device-plugins") == {
         "nvidia": {
             "device-sharing-strategy": "time-slicing",

@@ -25,7 +25,7 @@ def volume(args: KarpenterNodePoolArgs) -> dict[str, Any]:
     return ebs
 
 
-def told(**fields: Any) -> dict[str, Any]:
+def spec(**fields: Any) -> dict[str, Any]:
     """The node class with these fields and a recent image."""
     spec: dict[str, Any] = node_class_spec(changed(class_ami_terms=RECENT, **fields))
     return spec
@@ -55,7 +55,7 @@ def test_a_snapshot_decides_on_encryption() -> None:
 
 def test_the_gate_alone_is_a_node_config() -> None:
     """As nodeadm/doc/examples.md of awslabs/amazon-eks-ami has it."""
-    assert yaml.safe_load(told(class_fast_image_pull=True)["userData"]) == {
+    assert yaml.safe_load(spec(class_fast_image_pull=True)["userData"]) == {
         "apiVersion": "node.eks.aws/v1alpha1",
         "kind": "NodeConfig",
         "spec": {"featureGates": {"FastImagePull": True}},
@@ -70,7 +70,7 @@ def test_the_gate_alone_is_a_node_config() -> None:
     ],
 )
 def test_the_gate_is_a_part_beside_user_data(own: str, kind: str) -> None:
-    message = email.message_from_string(told(class_fast_image_pull=True, class_user_data=own)["userData"])
+    message = email.message_from_string(spec(class_fast_image_pull=True, class_user_data=own)["userData"])
     gate, other = message.get_payload()  # type: ignore[misc]
     assert (message.get_content_type(), gate.get_content_type()) == ("multipart/mixed", "application/node.eks.aws")
     assert yaml.safe_load(gate.get_payload())["spec"] == {"featureGates": {"FastImagePull": True}}
@@ -78,8 +78,8 @@ def test_the_gate_is_a_part_beside_user_data(own: str, kind: str) -> None:
 
 
 def test_user_data_is_as_given_without_the_gate() -> None:
-    assert told(class_user_data="#!/bin/sh\n")["userData"] == "#!/bin/sh\n"
-    assert "userData" not in told()
+    assert spec(class_user_data="#!/bin/sh\n")["userData"] == "#!/bin/sh\n"
+    assert "userData" not in spec()
 
 
 def problems(**fields: Any) -> list[str]:
