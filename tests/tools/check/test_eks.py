@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from gpufleet_stacks.settings import load
-from gpufleet_tools.check import eks as eks_findings
 from gpufleet_tools.check import findings
+from gpufleet_tools.check.eks import findings as eks_findings
 from tests.conftest import ROOT
 
 TODAY = datetime.date(2027, 1, 15)

@@ -66,7 +66,7 @@ def _kind(settings: Settings) -> ModuleType:
     return importlib.import_module(_KINDS[settings.cluster.kind])
 
 
-_KINDS = {"bareMetal": "gpufleet_tools.check.bare_metal", "eks": "gpufleet_tools.check.eks"}
+_KINDS = {"bareMetal": "gpufleet_tools.check.bare_metal", "eks": "gpufleet_tools.check.eks.findings"}
 """Modules with the findings about each kind of cluster."""
 
 

@@ -1,0 +1,1 @@
+"""Findings about stacks on EKS: settings that cost money or jobs."""
