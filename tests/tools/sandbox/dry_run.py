@@ -7,7 +7,8 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpufleet_tools.sandbox.control_plane.api_server import ApiError, Manifest, connected, retried
+from gpufleet_tools.api_server import ApiError, Manifest, retried
+from gpufleet_tools.sandbox.control_plane.api_server import connected
 from gpufleet_tools.sandbox.control_plane.objects import FIELD_MANAGER, identity
 from gpufleet_tools.sandbox.errors import SandboxError
 

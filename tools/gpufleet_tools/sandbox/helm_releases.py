@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufleet_tools.sandbox.control_plane.api_server import ApiServer, connected, retried
+from gpufleet_tools.api_server import ApiServer, retried
+from gpufleet_tools.sandbox.control_plane.api_server import connected
 from gpufleet_tools.sandbox.errors import SandboxError
 
 _SECRET = {"apiVersion": "v1", "kind": "Secret"}

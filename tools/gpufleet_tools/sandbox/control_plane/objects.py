@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from gpufleet_tools.sandbox.control_plane.api_server import (
+from gpufleet_tools.api_server import (
     CONNECTIONS,
     ApiError,
     ApiServer,
     Manifest,
     ServedKind,
-    connected,
     group_version,
     retried,
 )
+from gpufleet_tools.sandbox.control_plane.api_server import connected
 from gpufleet_tools.sandbox.errors import SandboxError
 
 Metadata = Mapping[str, Any]
