@@ -212,6 +212,7 @@ def _sandbox(commands: Commands) -> None:
         ("up", "bring the stack up: a real control plane, simulated nodes and jobs"),
         ("status", "print the current state of a running sandbox"),
         ("jobs", "queue jobs at the simulated GitHub, and print the state of every job (requires up --arc real)"),
+        ("github", "let the simulated GitHub end jobs, reject runners, revoke keys, delete scale sets"),
         ("down", "stop and remove the sandbox"),
         ("kubeconfig", "print the path of the sandbox's kubeconfig"),
     ):
@@ -223,26 +224,53 @@ def _sandbox(commands: Commands) -> None:
                 choices=("pulumi",),
                 help=f"rehearse: a real `pulumi {_ENGINE[name]}` into the sandbox",
             )
-        if name == "jobs":
-            action.add_argument("job", nargs="*", metavar="LABEL=N", help="N jobs for a label")
-            action.add_argument("--seconds", metavar="N", type=float, default=30, help="run time of a job; default: 30")
-        if name == "up":
-            action.add_argument(
-                "--arc",
-                choices=("simulated", "real"),
-                default="simulated",
-                help="real: run ARC's own controller and listeners from the folder in GPUFLEET_ARC; default: simulated",
-            )
-            action.add_argument(
-                "--jobs",
-                action="append",
-                default=[],
-                metavar="LABEL=N",
-                help="jobs that GitHub assigns to a label; default: each label's share of a sample mix",
-            )
-            action.add_argument(
-                "--binaries",
-                metavar="DIR|download|build",
-                help="use the control plane's binaries in DIR, only download them, or only build them from Go modules;"
-                " default: download once, and build if the download fails",
-            )
+        if name in _SANDBOX_OPTIONS:
+            _SANDBOX_OPTIONS[name](action)
+
+
+def _sandbox_up(up: argparse.ArgumentParser) -> None:
+    up.add_argument(
+        "--arc",
+        choices=("simulated", "real"),
+        default="simulated",
+        help="real: run ARC's own controller and listeners from the folder in GPUFLEET_ARC; default: simulated",
+    )
+    up.add_argument(
+        "--jobs",
+        action="append",
+        default=[],
+        metavar="LABEL=N",
+        help="jobs that GitHub assigns to a label; default: each label's share of a sample mix",
+    )
+    up.add_argument(
+        "--binaries",
+        metavar="DIR|download|build",
+        help="use the control plane's binaries in DIR, only download them, or only build them from Go modules;"
+        " default: download once, and build if the download fails",
+    )
+
+
+def _sandbox_jobs(jobs: argparse.ArgumentParser) -> None:
+    jobs.add_argument("job", nargs="*", metavar="LABEL=N", help="N jobs for a label")
+    jobs.add_argument("--seconds", metavar="N", type=float, default=30, help="run time of a job; default: 30")
+    jobs.add_argument("--watch", action="store_true", help="update the table until every job has ended")
+
+
+def _sandbox_github(github: argparse.ArgumentParser) -> None:
+    events = github.add_subparsers(dest="event", required=True, metavar="EVENT")
+    for name, text in (("finish", "let running jobs succeed"), ("fail", "let running jobs fail")):
+        end = events.add_parser(name, help=text)
+        end.add_argument(
+            "job", nargs="*", metavar="LABEL[=N]", help="N jobs, or all jobs, of a label; default: all jobs"
+        )
+    deprecate = events.add_parser("deprecate-runners", help="reject new runners of the current image as too old")
+    deprecate.add_argument("label", nargs="*", help="label; default: all labels")
+    revoke = events.add_parser("revoke-key", help="revoke the key with which a project's runners register")
+    revoke.add_argument("project")
+    revoke.add_argument("--replaced", action="store_true", help="revoke the keys that the current one has replaced")
+    delete = events.add_parser("delete-scale-set", help="delete a scale set at GitHub, but not in the cluster")
+    delete.add_argument("label")
+
+
+_SANDBOX_OPTIONS = {"up": _sandbox_up, "jobs": _sandbox_jobs, "github": _sandbox_github}
+"""Functions that add the options of one action of the sandbox."""

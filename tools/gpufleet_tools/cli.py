@@ -383,12 +383,34 @@ def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _sandbox_jobs(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.plan import stack
-    from gpufleet_tools.sandbox import real_arc
+    from gpufleet_tools.sandbox import simulated_github
 
     running = stack.read(root, arguments.stack)
-    queued = real_arc.queue_jobs(running, arguments.job, arguments.seconds)
-    print(f"{queued} job{'s' * (queued != 1)} queued")
-    terminal.console().print(real_arc.jobs_table(running))
+    for line in simulated_github.queue_jobs(running, arguments.job, arguments.seconds):
+        print(line, flush=True)
+    console = terminal.console()
+    if arguments.watch:
+        simulated_github.watch(running, console)
+    else:
+        jobs = simulated_github.connected(running).call("state")["jobs"]
+        console.print(simulated_github.jobs_table(running, jobs))
+    return OK
+
+
+def _sandbox_github(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from gpufleet_tools.plan import stack
+    from gpufleet_tools.sandbox import simulated_github
+
+    running = stack.read(root, arguments.stack)
+    if arguments.event in simulated_github.RESULTS:
+        lines = simulated_github.end_jobs(running, arguments.event, arguments.job)
+    elif arguments.event == "deprecate-runners":
+        lines = simulated_github.deprecate_runners(running, arguments.label)
+    elif arguments.event == "revoke-key":
+        lines = simulated_github.revoke_key(running, arguments.project, replaced=arguments.replaced)
+    else:
+        lines = simulated_github.delete_scale_set(running, arguments.label)
+    print("\n".join(lines))
     return OK
 
 
@@ -431,6 +453,7 @@ _SANDBOX = {
     "up": _sandbox_up,
     "status": _sandbox_status,
     "jobs": _sandbox_jobs,
+    "github": _sandbox_github,
     "down": _sandbox_down,
     "kubeconfig": _sandbox_kubeconfig,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpufleet_stacks.settings.models.settings import Settings
@@ -19,6 +19,10 @@ from gpufleet_tools.sandbox.errors import SandboxError
 
 SCALE_SET_LABEL = "actions.github.com/scale-set-name"
 """Label of every runner pod with the name of its scale set, set by ARC."""
+
+
+MAX_JOBS = 10_000
+"""Maximum number of jobs of one label."""
 
 
 def runner_count(minimum: int, maximum: int, assigned: int) -> int:
@@ -39,19 +43,35 @@ def job_mix(entries: Sequence[str], settings: Settings) -> dict[str, int]:
     """
     if not entries:
         return sample_mix(settings)
-    mix = dict.fromkeys(settings.runners, 0)
+    return dict.fromkeys(settings.runners, 0) | job_counts(entries, settings.runners, option="--jobs ")
+
+
+def job_counts(
+    entries: Sequence[str], labels: Collection[str], *, option: str = "", default: int | None = None
+) -> dict[str, int]:
+    """Return numbers by label from `LABEL=N` entries, and also from `LABEL` entries if there is a default number.
+
+    Raises SandboxError with a line for each invalid entry and each unknown label. `option` precedes the entry there.
+    """
+    counts: dict[str, int] = {}
     problems = []
     for entry in entries:
-        label, _, count = entry.partition("=")
-        if not count.isdigit():
-            problems.append(f"--jobs {entry}: is not LABEL=N, where N is a number of jobs")
-        elif label not in mix:
-            problems.append(f"--jobs {entry}: there is no label '{label}'; {nearest(label, mix)}")
+        label, separator, number = entry.partition("=")
+        if not separator and default is not None:
+            number = str(default)
+        if not number.isdecimal():
+            problems.append(f"{option}{entry}: is not LABEL=N, where N is a number of jobs")
+        elif label not in labels:
+            problems.append(f"{option}{entry}: there is no label '{label}'; {nearest(label, labels)}")
+        elif label in counts:
+            problems.append(f"{option}{entry}: label '{label}' is given twice; give one number")
+        elif int(number) > MAX_JOBS:
+            problems.append(f"{option}{entry}: is too many; at most {MAX_JOBS} jobs of a label")
         else:
-            mix[label] = int(count)
+            counts[label] = int(number)
     if problems:
         raise SandboxError(*problems)
-    return mix
+    return counts
 
 
 def runner_counts(releases: Sequence[Release], mix: Mapping[str, int]) -> dict[str, int]:

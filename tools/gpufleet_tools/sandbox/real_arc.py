@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import collections
 import hashlib
 import json
 import secrets
@@ -12,19 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rich.table import Table
-
 from gpufleet_tools.plan.plan import Plan, Release
-from gpufleet_tools.plan.stack import STAND_IN, Stack
-from gpufleet_tools.sandbox import job_driver
+from gpufleet_tools.plan.stack import STAND_IN
 from gpufleet_tools.sandbox.arc import charts, control, programs
 from gpufleet_tools.sandbox.arc.control import Configuration, Control
-from gpufleet_tools.sandbox.arc.github import STATES
-from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.control_plane import daemons
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
-from gpufleet_tools.terminal import table
 
 _CONTROLLER = "gha-runner-scale-set-controller"
 _APP_KEY = "github_app_private_key"
@@ -109,37 +102,6 @@ def start(control_plane: ControlPlane, plan: Plan) -> Control:
     daemon = daemons.python("arc", "gpufleet_tools.sandbox.arc.world", str(file), str(port), ready=process.answers)
     daemons.started(control_plane, daemon)
     return process
-
-
-def queue_jobs(stack: Stack, entries: Sequence[str], seconds: float) -> int:
-    """Queue jobs from `LABEL=N` entries at the simulated GitHub, and return their number. Raises SandboxError."""
-    counts = job_driver.job_mix(entries, stack.settings) if entries else {}
-    github = _github(stack)
-    for label, count in counts.items():
-        github.call("queue", label=label, count=count, seconds=seconds)
-    return sum(counts.values())
-
-
-def jobs_table(stack: Stack) -> Table:
-    """Return the jobs of each label by state, and the seconds from queued to running. Raises SandboxError."""
-    jobs = _github(stack).call("state")["jobs"]
-    result = table("runs-on", *STATES, "failed", "seconds to start: median", "max", left=("runs-on",))
-    for label in sorted(stack.settings.runners):
-        own = [job for job in jobs if job["label"] == label]
-        counts = collections.Counter(job["state"] for job in own)
-        waits = sorted(job["times"]["started"] - job["times"]["queued"] for job in own if "started" in job["times"])
-        result.add_row(
-            label,
-            *(str(counts[state]) for state in STATES),
-            str(sum(job["result"] == "failed" for job in own)),
-            f"{waits[len(waits) // 2]:.1f}" if waits else "",
-            f"{waits[-1]:.1f}" if waits else "",
-        )
-    return result
-
-
-def _github(stack: Stack) -> Control:
-    return Control.of(ControlPlane.of(stack.root, stack.name, binaries.without_building()))
 
 
 def _hosts(releases: Sequence[Release]) -> set[str]:

@@ -76,7 +76,7 @@ def test_a_job_goes_from_the_queue_to_a_runner_and_is_done(client: Client) -> No
     assert kinds(assigned) == ["JobAssigned"] * 2
     assert assigned["statistics"]["totalAssignedJobs"] == 2
     runner = client.call("POST", f"{path}/generatejitconfig", client.admin, {"name": "runner-1"})[1]["runner"]
-    assert client.github.runner_starts("runner-1")
+    assert client.github.runner_starts("runner-1", "image:1")
     started = client.poll(session, 2)[1]
     assert [(each["messageType"], each["runnerName"]) for each in started["body"]] == [("JobStarted", "runner-1")]
     agent = f"/_apis/distributedtask/pools/0/agents/{runner['id']}"
@@ -134,8 +134,9 @@ def test_jobs_of_a_deleted_scale_set_wait_for_the_next(client: Client) -> None:
 def test_a_runner_that_is_too_old_gets_no_job(client: Client) -> None:
     id = client.scale_set()
     client.call("POST", f"/_apis/runtime/runnerscalesets/{id}/generatejitconfig", client.admin, {"name": "old"})
-    client.github.too_old.add("label")
-    assert not client.github.runner_starts("old")
+    client.github.too_old.add(("label", "image:1"))
+    assert not client.github.runner_starts("old", "image:1")
+    assert client.github.runner_starts("old", "image:2")
 
 
 def test_the_state_outlives_the_process(client: Client) -> None:

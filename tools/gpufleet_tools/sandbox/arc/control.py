@@ -48,14 +48,14 @@ class Control:
     key: str
 
     @classmethod
-    def of(cls, control_plane: ControlPlane) -> Control:
-        """Return the connection to that of a sandbox. Raises SandboxError if ARC is simulated."""
+    def of(cls, control_plane: ControlPlane, stack: str = "STACK") -> Control:
+        """Return the connection to that of a stack's sandbox. Raises SandboxError if ARC is simulated."""
         file = control_file(control_plane)
         try:
             content = json.loads(file.read_text())
         except FileNotFoundError:
             raise SandboxError(
-                "the simulated GitHub accepts commands only with the real ARC: gpufleet sandbox up STACK --arc real"
+                f"the simulated GitHub accepts commands only with the real ARC: gpufleet sandbox up {stack} --arc real"
             ) from None
         return cls(content["port"], content["key"])
 

@@ -103,8 +103,8 @@ class GitHub:
         """Fingerprints of revoked credentials."""
         self.used: dict[str, str] = {}
         """Path of the organisation or repository, by fingerprint of the credentials used for it."""
-        self.too_old: set[str] = set()
-        """Labels whose runners are too old to get jobs."""
+        self.too_old: set[tuple[str, str]] = set()
+        """Scale sets by name, with the image whose runner is too old to get jobs."""
         self._ids = itertools.count(1)
 
     # -- persistence --------------------------------------------------------------------------------------------------
@@ -267,13 +267,13 @@ class GitHub:
         self.touch()
         return True
 
-    def runner_starts(self, name: str) -> bool:
-        """Bring a registered runner online. Return False if it is too old to get jobs."""
+    def runner_starts(self, name: str, image: str) -> bool:
+        """Bring a registered runner of an image online. Return False if it is too old to get jobs."""
         runner = self.runners.get(name)
         if runner is None or runner.online:
             return True
         scale_set = self.scale_sets.get(runner.scale_set)
-        if scale_set and scale_set.labels & self.too_old:
+        if scale_set and (scale_set.body["name"], image) in self.too_old:
             return False
         runner.online = True
         if scale_set:

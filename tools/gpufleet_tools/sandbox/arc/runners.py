@@ -44,7 +44,7 @@ class Runners:
                 self._seen.add(uid)
                 self._pods[uid] = pod
                 with self._github.lock:
-                    accepted = self._github.runner_starts(name)
+                    accepted = self._github.runner_starts(name, runner_image(pod["spec"]))
                 if not accepted:
                     self._exit(pod, TOO_OLD)
 
@@ -85,6 +85,11 @@ class Runners:
         status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": states}
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             self._cluster.patch_status(pod, status)
+
+
+def runner_image(spec: Object) -> str:
+    """Return the image of the runner in the spec of a pod; empty if it has none."""
+    return next((str(each["image"]) for each in spec["containers"] if each["name"] == "runner"), "")
 
 
 def _is_due(job: Job) -> bool:

@@ -33,9 +33,10 @@ from gpufleet_tools.sandbox.arc.control import KEY_HEADER, Configuration
 from gpufleet_tools.sandbox.arc.github import GitHub, Job
 from gpufleet_tools.sandbox.arc.github_api import SERVICE, Api, Request, fingerprint
 from gpufleet_tools.sandbox.arc.kubelet import Kubelet
-from gpufleet_tools.sandbox.arc.runners import Runners
+from gpufleet_tools.sandbox.arc.runners import Runners, runner_image
 from gpufleet_tools.sandbox.control_plane.control_plane import LOOPBACK
 
+_SCALE_SETS = "/apis/actions.github.com/v1alpha1/autoscalingrunnersets"
 _SAVE_SECONDS = 0.5
 _CHUNK = 65536
 
@@ -185,20 +186,29 @@ class World:
                 if job.state == "running" and (label is None or job.label == label)
             ]
 
-    def _deprecate(self, label: str | None) -> list[str]:
-        """Reject new runners of a label, by default of all labels, as too old."""
+    def _deprecate(self, label: str | None) -> dict[str, str]:
+        """Reject new runners of a label, by default of all labels, as too old while they have the current image. Return
+        the images by label."""
+        _, listed = self.cluster.call("GET", _SCALE_SETS)
+        images = {
+            each["spec"].get("runnerScaleSetName") or each["metadata"]["name"]: runner_image(
+                each["spec"]["template"]["spec"]
+            )
+            for each in listed.get("items", ())
+        }
+        rejected = {name: image for name, image in images.items() if label in (None, name)}
         with self.github.lock:
-            names = [label] if label else [each.body["name"] for each in self.github.scale_sets.values()]
-            self.github.too_old |= {*names}
-            return names
+            self.github.too_old |= {*rejected.items()}
+            self.github.touch()
+        return rejected
 
     def _revoke(self, namespace: str, secret: str, owner: str, current: bool) -> list[str]:
         """Revoke the credentials in the Secret if `current`, else all other credentials that were used for an owner."""
         status, found = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{secret}")
         in_secret = _credential(found.get("data", {})) if status == 200 else ""
         with self.github.lock:
-            used = {each for each, path in self.github.used.items() if path.endswith(owner)}
-            revoked = {in_secret} if current else used - {in_secret}
+            used = {each for each, path in self.github.used.items() if f"/{path}".endswith(f"/{owner}")}
+            revoked = ({in_secret} if current else used - {in_secret} - self.github.revoked) - {""}
             self.github.revoked |= revoked
             self.github.touch()
         return sorted(revoked)
