@@ -233,7 +233,8 @@ def _sandbox_up(up: argparse.ArgumentParser) -> None:
         "--arc",
         choices=("simulated", "real"),
         default="simulated",
-        help="real: run ARC's own controller and listeners from the folder in GPUFLEET_ARC; default: simulated",
+        help="real: run ARC's own controller and listeners, from its image or the folder in GPUFLEET_ARC;"
+        " default: simulated",
     )
     up.add_argument(
         "--jobs",

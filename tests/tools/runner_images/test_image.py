@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
-from gpufleet_tools.runner_images.layers import runner_version
 from gpufleet_tools.runner_images.registry import Image, parse
+from gpufleet_tools.runner_images.runner_version import runner_version
 from gpufleet_tools.runner_images.web import LookupFailed
 from tests.conftest import ROOT, Gpufleet
 from tests.tools.runner_images.servers import Reply, Server, layer, listener

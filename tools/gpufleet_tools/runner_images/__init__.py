@@ -1,1 +1,1 @@
-"""Look-up of GitHub's runner releases and of runner versions in images."""
+"""Look-up of GitHub's runner releases, and of files and runner versions in images."""

@@ -7,7 +7,8 @@ import json
 import pathlib
 
 from gpufleet.arc import runner_releases
-from gpufleet_tools.runner_images import layers, releases
+from gpufleet_tools.runner_images import releases
+from gpufleet_tools.runner_images.runner_version import runner_version
 
 
 def refresh(
@@ -26,7 +27,7 @@ def refresh(
 
 def image(reference: str, platform: str, seconds: float, today: datetime.date) -> tuple[list[str], bool]:
     """Return lines about an image, and whether GitHub assigns jobs to its runner. Raises LookupFailed."""
-    version, digest = layers.runner_version(reference, seconds, platform)
+    version, digest = runner_version(reference, seconds, platform)
     known = runner_releases.known()
     day = known.no_jobs_from(version)
     if not known.registers(version):

@@ -1,44 +1,48 @@
-"""Runner version of an image, read from its layers."""
+"""Files of an image, read from its layers without unpacking the rest."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import posixpath
-import re
 import tarfile
 import zlib
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import IO, Any
 
 from gpufleet_tools.runner_images.registry import Registry, layers, parse
 from gpufleet_tools.runner_images.web import LookupFailed, Stream
 
-MANIFEST = "home/runner/bin/Runner.Listener.deps.json"
-"""Dependencies of the listener, including its own version. Scale sets start /home/runner/run.sh beside it."""
-
-_VERSION = re.compile(r"Runner\.Listener/(\d+\.\d+\.\d+)")
-_MANIFEST_LIMIT = 4 * 2**20
+Sink = Callable[[str, IO[bytes]], None]
+"""Function that takes the path of a file and its content."""
 
 
-def runner_version(image: str, seconds: float, platform: str = "linux/amd64") -> tuple[str, str]:
-    """Return the runner version of an image, and the image's digest. Raises LookupFailed."""
+class UnreadableImage(LookupFailed):
+    """An image has none of the files, or its layers cannot be read."""
+
+
+def read_files(image: str, paths: Collection[str], sink: Sink, seconds: float, platform: str = "linux/amd64") -> str:
+    """Pass each of the files to `sink`, and return the image's digest. The paths have no leading slash.
+
+    A layer is verified after `sink` has read its files. Raises LookupFailed; UnreadableImage if a file is missing.
+    """
     parts = parse(image)
     registry = Registry(parts.host, seconds)
     found = registry.manifest(parts.name, parts.reference)
+    wanted = set(paths)
     # An upper layer hides the files of lower ones.
     for digest, media_type in reversed(layers(registry.image_manifest(parts.name, found, platform))):
-        if media_type.endswith("+zstd"):
-            raise LookupFailed(f"{image}: zstd compression of layers is not supported; {_INSTEAD}")
-        with registry.layer(parts.name, digest) as stream:
-            text, hidden = _manifest(image, _Checked(stream, digest))
-        if text is not None:
-            return _version(image, text), found.digest
-        if hidden:
+        if not wanted:
             break
-    raise LookupFailed(f"{image}: has no /{MANIFEST}, which scale sets require; {_INSTEAD}")
-
-
-_INSTEAD = "find out its runner version from its build, and declare runnerVersion"
+        if media_type.endswith("+zstd"):
+            raise UnreadableImage(f"{image}: zstd compression of layers is not supported")
+        with registry.layer(parts.name, digest) as stream:
+            present, hidden = _read_layer(image, _Checked(stream, digest), wanted, sink)
+        wanted -= present
+        if removed := wanted & hidden:
+            raise UnreadableImage(f"{image}: has no {_listed(removed)}")
+    if wanted:
+        raise UnreadableImage(f"{image}: has no {_listed(wanted)}")
+    return found.digest
 
 
 class _Checked:
@@ -64,28 +68,29 @@ class _Checked:
             raise LookupFailed(f"the layer {self._digest} has the digest {digest}; try again")
 
 
-def _manifest(image: str, layer: _Checked) -> tuple[bytes | None, bool]:
-    """Return the manifest's content, None if the layer has none, and whether the layer hides that of lower ones."""
-    text, hidden = None, False
+def _read_layer(image: str, layer: _Checked, wanted: Collection[str], sink: Sink) -> tuple[set[str], set[str]]:
+    """Pass the wanted files of a layer to `sink`. Return their paths, and those that the layer hides in lower ones."""
+    present, hidden = set(), set()
+    whiteouts = {each: _whiteouts(each) for each in wanted}
     # Streaming requires only `read`, but the type requires a complete file object.
     file: Any = layer
     try:
         with tarfile.open(fileobj=file, mode="r|*") as archive:
             for member in archive:
                 path = posixpath.normpath(member.name).lstrip("/")
-                hidden = hidden or path in _WHITEOUTS
-                if path == MANIFEST and member.isfile():
-                    content = archive.extractfile(member)
-                    text = content.read(_MANIFEST_LIMIT) if content else None
+                hidden |= {each for each, names in whiteouts.items() if path in names}
+                if path in wanted and member.isfile() and (content := archive.extractfile(member)):
+                    sink(path, content)
+                    present.add(path)
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
-        raise LookupFailed(f"{image}: a layer is not a readable archive; {_INSTEAD}") from None
+        raise UnreadableImage(f"{image}: a layer is not a readable archive") from None
     layer.check()
-    return text, hidden
+    return present, hidden
 
 
-def _whiteouts() -> frozenset[str]:
-    """Return the whiteout paths by which a layer removes the file or one of its folders."""
-    found, path = set(), MANIFEST
+def _whiteouts(path: str) -> frozenset[str]:
+    """Return the whiteout paths by which a layer removes a file or one of its folders."""
+    found = set()
     while path:
         folder, name = posixpath.split(path)
         found |= {posixpath.join(folder, f".wh.{name}"), posixpath.join(folder, ".wh..wh..opq")}
@@ -93,19 +98,5 @@ def _whiteouts() -> frozenset[str]:
     return frozenset(found)
 
 
-_WHITEOUTS = _whiteouts()
-
-
-def _version(image: str, text: bytes) -> str:
-    try:
-        content = json.loads(text)
-        names = [
-            *content.get("libraries", {}),
-            *(name for each in content.get("targets", {}).values() for name in each),
-        ]
-    except (ValueError, AttributeError, TypeError):
-        names = []
-    versions = {found[1] for name in names if (found := _VERSION.fullmatch(str(name)))}
-    if len(versions) != 1:
-        raise LookupFailed(f"{image}: /{MANIFEST} does not have exactly one version of the listener; {_INSTEAD}")
-    return versions.pop()
+def _listed(paths: Collection[str]) -> str:
+    return " and ".join(f"/{path}" for path in sorted(paths))

@@ -30,6 +30,10 @@ class NoSuchImage(LookupFailed):
     """The registry does not have the image."""
 
 
+class CredentialsRequired(LookupFailed):
+    """The registry does not serve the image to everybody."""
+
+
 @dataclass(frozen=True)
 class Image:
     """Reference of an image."""
@@ -130,7 +134,7 @@ class Registry:
         """Return the header with an anonymous token from the address in a challenge."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         if not challenge.lower().startswith("bearer ") or "realm" not in fields:
-            raise LookupFailed(f"{self._url}/v2/{name}: requires credentials; declare runnerVersion instead")
+            raise CredentialsRequired(f"{self._url}/v2/{name}: requires credentials")
         query = {"service": fields.get("service", ""), "scope": f"repository:{name}:pull"}
         url = f"{fields['realm']}?{urllib.parse.urlencode({key: value for key, value in query.items() if value})}"
         try:
@@ -144,7 +148,7 @@ class Registry:
 
     def _forbidden(self, name: str, refused: Refused) -> LookupFailed:
         if refused.status in (401, 403):
-            return LookupFailed(f"{self._url}/v2/{name}: requires credentials; declare runnerVersion instead")
+            return CredentialsRequired(f"{self._url}/v2/{name}: requires credentials")
         return refused
 
 

@@ -26,6 +26,15 @@ class LookupFailed(Exception):
     """A look-up failed. `str()` is one line."""
 
 
+class TooSlow(LookupFailed):
+    """A response did not come in time."""
+
+    def __init__(self, fault: str, advice: str) -> None:
+        super().__init__(f"{fault}; {advice}")
+        self.fault = fault
+        """The message without the advice, which names an option of `gpufleet pins`."""
+
+
 class Refused(LookupFailed):
     """A response with an error status."""
 
@@ -59,7 +68,7 @@ class Stream:
     def read(self, size: int = 2**16) -> bytes:
         """Return the next bytes; none at the end of a complete response. Raises LookupFailed."""
         if time.monotonic() > self._deadline:
-            raise LookupFailed(f"{self._url}: took too long; raise --seconds")
+            raise TooSlow(f"{self._url}: took too long", "raise --seconds")
         with _in_one_line(self._url):
             content = self._response.read1(size)
         self.bytes_read += len(content)
@@ -130,10 +139,10 @@ def _in_one_line(url: str) -> Iterator[None]:
             raise LookupFailed(f"{url}: the rate limit is exceeded{until}; wait, or set GITHUB_TOKEN") from None
         raise Refused(url, error.code, headers, error.reason) from None
     except TimeoutError:
-        raise LookupFailed(f"{url}: no response in time; raise --seconds, or try again") from None
+        raise TooSlow(f"{url}: no response in time", "raise --seconds, or try again") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
-            raise LookupFailed(f"{url}: no response in time; raise --seconds, or try again") from None
+            raise TooSlow(f"{url}: no response in time", "raise --seconds, or try again") from None
         raise LookupFailed(f"{url}: cannot be reached: {error.reason}") from None
     except http.client.IncompleteRead:
         raise LookupFailed(f"{url}: the response is incomplete; try again") from None

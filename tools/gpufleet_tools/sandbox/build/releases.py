@@ -29,7 +29,7 @@ ANSWER_SECONDS = 5.0
 
 _CHUNK = 1 << 18
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Architectures in the names of releases, by the machine type of Linux."""
 
 
@@ -52,7 +52,7 @@ class Release:
 
 def listed(checksums: Path, machine: str | None = None) -> tuple[Release, ...]:
     """Return the releases for `machine`, by default this one, from a file in the format of sha256sum."""
-    architecture = _ARCHITECTURES.get(machine or platform.machine())
+    architecture = ARCHITECTURES.get(machine or platform.machine())
     lines = [line.split() for line in checksums.read_text().splitlines() if line and not line.startswith("#")]
     return tuple(
         Release(_program(url), url, sha256) for sha256, url in lines if re.search(rf"linux[-/]{architecture}\b", url)
