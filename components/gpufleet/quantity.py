@@ -29,6 +29,13 @@ def parsed(text: str) -> Decimal:
     return Decimal(number) * (_SUFFIXES.get(suffix) or Decimal(f"1{suffix}"))
 
 
+def canonical(amount: Decimal) -> str:
+    """Return an amount in the API server's notation for whole numbers, Mi, and thousandths: `2`, `120Mi`, `150m`."""
+    if amount % 1:
+        return f"{int(amount * 1000)}m"
+    return f"{int(amount) // 1024**2}Mi" if amount and not amount % 1024**2 else str(int(amount))
+
+
 def cores(number: Decimal) -> str:
     """Return cores as text, rounded down to thousandths: `47.5`."""
     return _rounded_down(number, places=3)

@@ -8,6 +8,7 @@ import pytest
 
 from gpufleet_stacks.settings.daemon_requests import addons_of_unknown_requests, daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.system_requests import system_requests
 from gpufleet_tools.capacity import stack_capacity as capacity
 from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.plan import revealed
@@ -27,6 +28,17 @@ TOLERATED = ("    cpu: {pool: cpu,", "    cpu: {pool: cpu, tolerations: [{key: c
 ASKING = ("    taints: [{key: ci, effect: NoSchedule}]", "    taints: [{key: ci, effect: PreferNoSchedule}]")
 EBS = ("      coredns:", "      aws-ebs-csi-driver: v1.62.0-eksbuild.1\n      coredns:")
 AGENT = ("      coredns:", "      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n      coredns:")
+
+
+def configured(values: str, *addons: str) -> tuple[tuple[str, str], ...]:
+    """Edits: further addons, and their configuration values."""
+    further = "".join(f"      {addon}: v1.62.0-eksbuild.1\n" for addon in addons)
+    return (
+        ("      coredns:", f"{further}      coredns:"),
+        ("    nodePools:\n", f"    addonConfiguration: {values}\n    nodePools:\n"),
+    )
+
+
 OTHER = ("      coredns:", "      aws-efs-csi-driver: v2.1.11-eksbuild.1\n      coredns:")
 MIB = 1024**2
 
@@ -52,6 +64,31 @@ def read(project: MakeProject, *edits: tuple[str, str]) -> tuple[Stack, EksSetti
         ((EBS,), (180, 120, 4), (180, 120, 5)),
         ((AGENT,), (160, 30, 4), (160, 30, 6)),
         ((OTHER,), (150, 0, 3), (150, 0, 4)),
+        # Both containers of the network plugin.
+        (configured("{vpc-cni: {resources: {requests: {cpu: 100m, memory: 50Mi}}}}"), (300, 100, 3), (300, 100, 4)),
+        # A limit is a request, too, unless there is a request: kube-proxy's default remains.
+        (
+            configured("{kube-proxy: {resources: {limits: {cpu: 900m, memory: 10Mi}}}}"),
+            (150, 10, 3),
+            (150, 10, 4),
+        ),
+        (
+            configured(
+                "{aws-ebs-csi-driver: {node: {resources: {requests: {cpu: 20m}}},"
+                " sidecars: {livenessProbe: {resources: {requests: {cpu: 1m}}}}}}",
+                "aws-ebs-csi-driver",
+            ),
+            (191, 80, 4),
+            (191, 80, 5),
+        ),
+        (
+            configured(
+                "{eks-node-monitoring-agent: {dcgmAgent: {resources: {requests: {cpu: 1}}}}}",
+                "eks-node-monitoring-agent",
+            ),
+            (160, 30, 4),
+            (1160, 30, 6),
+        ),
     ],
 )
 def test_what_is_taken(
@@ -64,6 +101,15 @@ def test_what_is_taken(
             "memory": Decimal(memory) * MIB,
             "pods": Decimal(pods),
         }
+
+
+def test_system_nodes_hold_what_deployments_are_configured_with(project: MakeProject) -> None:
+    """CoreDNS: two replicas of 100m and 70Mi by default."""
+    _, changed = read(project, *configured("{coredns: {replicaCount: 5, resources: {requests: {memory: 1Gi}}}}"))
+    plain = changed.cluster.model_copy(update={"addon_configuration": {}})
+    usual = changed.model_copy(update={"cluster": plain})
+    more = {name: amount - system_requests(usual)[name] for name, amount in system_requests(changed).items()}
+    assert more == {"cpu": Decimal("0.3"), "memory": Decimal(5 * 1024 - 2 * 70) * MIB, "pods": 3}
 
 
 @pytest.mark.parametrize("discovery", [True, False])

@@ -1,59 +1,28 @@
 """Requests of an EKS cluster's DaemonSets on each node of a pool, which jobs cannot use.
 
-Requests of EKS addons come from the manifests that AWS publishes, requests of NVIDIA's chart from its values.
+Requests of NVIDIA's chart come from its values, those of EKS add-ons from `addon_pods`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from gpufleet import quantity
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT
+from gpufleet_stacks.settings.addon_pods import DAEMONS, DCGM
 from gpufleet_stacks.settings.args.node_pools import plugin_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.taints import Toleration
 
+Amounts = Mapping[str, Decimal]
+"""Requests of one pod, in cores and bytes."""
 
-@dataclass(frozen=True, kw_only=True)
-class Daemon:
-    """A DaemonSet's pod on a node."""
-
-    cpu: str = "0"
-    """Total CPU requests of its containers."""
-    memory: str = "0"
-    """Total memory requests of its containers."""
-
-
-ADDONS: Mapping[str, Daemon | None] = {
-    # Two containers with the same `resources`: charts/aws-vpc-cni/values.yaml and templates/daemonset.yaml of
-    # aws/amazon-vpc-cni-k8s at v1.20.0, v1.22.4 and v1.23.0.
-    "vpc-cni": Daemon(cpu="50m"),
-    # Its manifest is published in clusters only: last-applied-configuration at v1.28.1-minimal-eksbuild.1.
-    "kube-proxy": Daemon(cpu="100m"),
-    # `resources: {}` at v0.1.20: hack/testdata/expected_eks_pod_identity_agent_default_helm_template.yaml of
-    # aws/eks-pod-identity-agent.
-    "eks-pod-identity-agent": Daemon(),
-    # Three containers with the same `resources`: charts/aws-ebs-csi-driver/values.yaml and templates/_node.tpl of
-    # kubernetes-sigs/aws-ebs-csi-driver.
-    "aws-ebs-csi-driver": Daemon(cpu="30m", memory="120Mi"),
-    # charts/eks-node-monitoring-agent/values.yaml of aws/eks-node-monitoring-agent at v1.6.0 and v1.7.0.
-    NODE_MONITORING_AGENT: Daemon(cpu="10m", memory="30Mi"),
-    "coredns": None,
-    "metrics-server": None,
-    "snapshot-controller": None,
-}
-"""Pod that each EKS addon runs on every node, whatever its taints; None for addons that are Deployments."""
-
-DCGM = Daemon()
-"""The second DaemonSet of that chart, `dcgm-server`, on nodes with GPUs: `resources: {}`."""
-
-DEVICE_PLUGIN = Daemon()
+DEVICE_PLUGIN: Amounts = {}
 """`resources: {}` in deployments/helm/nvidia-device-plugin/values.yaml of NVIDIA/k8s-device-plugin at v0.20.0, for GPU
 feature discovery too."""
 
-NODE_FEATURE_DISCOVERY = Daemon(cpu="5m", memory="64Mi")
+NODE_FEATURE_DISCOVERY: Amounts = {"cpu": Decimal("0.005"), "memory": Decimal(64 * 1024**2)}
 """The worker, by values.yaml of node-feature-discovery 0.19.0, which that chart contains."""
 
 
@@ -62,30 +31,32 @@ def daemon_requests(settings: EksSettings, pool: str) -> dict[str, Decimal]:
     return _sum(list(_daemons(settings, pool)))
 
 
-def addon_requests(addons: Iterable[str]) -> dict[str, Decimal]:
-    """Return the requests of the addons' DaemonSets on every node: cores, bytes, and the number of pods."""
-    return _sum([daemon for addon in addons if (daemon := ADDONS.get(addon))])
+def addon_requests(cluster: EksClusterSettings) -> dict[str, Decimal]:
+    """Return the requests of the add-ons' DaemonSets on every node: cores, bytes, and the number of pods."""
+    return _sum(list(_addon_daemons(cluster)))
 
 
-def _sum(found: Sequence[Daemon]) -> dict[str, Decimal]:
-    return {
-        "cpu": sum((quantity.parsed(each.cpu) for each in found), Decimal(0)),
-        "memory": sum((quantity.parsed(each.memory) for each in found), Decimal(0)),
-        "pods": Decimal(len(found)),
-    }
+def _sum(found: Sequence[Amounts]) -> dict[str, Decimal]:
+    total = {name: sum((each.get(name, Decimal(0)) for each in found), Decimal(0)) for name in ("cpu", "memory")}
+    return {**total, "pods": Decimal(len(found))}
 
 
 def addons_of_unknown_requests(settings: EksSettings) -> list[str]:
     """Return the addons whose requests on each node are unknown, sorted."""
-    return sorted(settings.cluster.addons.keys() - ADDONS.keys())
+    return sorted(settings.cluster.addons.keys() - DAEMONS.keys())
 
 
-def _daemons(settings: EksSettings, pool: str) -> Iterator[Daemon]:
-    for addon in settings.cluster.addons:
-        if daemon := ADDONS.get(addon):
-            yield daemon
-    if pool in pools_with_gpus(settings.cluster) and NODE_MONITORING_AGENT in settings.cluster.addons:
-        yield DCGM
+def _addon_daemons(cluster: EksClusterSettings) -> Iterator[Amounts]:
+    for addon in cluster.addons:
+        if daemon := DAEMONS.get(addon):
+            yield daemon.requests(cluster.addon_configuration.get(addon, {}))
+
+
+def _daemons(settings: EksSettings, pool: str) -> Iterator[Amounts]:
+    cluster = settings.cluster
+    yield from _addon_daemons(cluster)
+    if pool in pools_with_gpus(cluster) and NODE_MONITORING_AGENT in cluster.addons:
+        yield DCGM.requests(cluster.addon_configuration.get(NODE_MONITORING_AGENT, {}))
     served = plugin_pools(settings.cluster)
     if pool in served:
         yield DEVICE_PLUGIN

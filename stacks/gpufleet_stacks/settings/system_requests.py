@@ -10,6 +10,7 @@ from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types
 from gpufleet.aws.karpenter.node_pool_args import AmiTerm, NodeClass
 from gpufleet.aws.karpenter.node_pool_fit import allocatable
+from gpufleet_stacks.settings.addon_pods import DEPLOYMENTS
 from gpufleet_stacks.settings.daemon_requests import addon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
 
@@ -33,35 +34,25 @@ ARC_CONTROLLER = SystemPod(requests={"cpu": "100m", "memory": "256Mi"})
 LISTENER = SystemPod(requests={"cpu": "10m", "memory": "64Mi"})
 """The listener of one label. The program sets these requests; ARC has none."""
 
-ADDON_PODS: Mapping[str, SystemPod] = {
-    # Two replicas, each with the requests of the manifest that EKS installs.
-    "coredns": SystemPod(replicas=2, requests={"cpu": "100m", "memory": "70Mi"}),
-    # Six containers with the same `resources` (charts/aws-ebs-csi-driver/values.yaml).
-    "aws-ebs-csi-driver": SystemPod(replicas=2, requests={"cpu": "60m", "memory": "240Mi"}),
-}
-"""Deployments of EKS add-ons that run on the system nodes only."""
-
 Amounts = dict[str, Decimal]
 
 
-def system_pods(settings: EksSettings) -> Iterator[SystemPod]:
-    """Yield the pods that run on the system nodes only."""
-    yield KARPENTER
-    yield ARC_CONTROLLER
-    yield SystemPod(replicas=len(settings.runners), requests=LISTENER.requests)
-    for addon in settings.cluster.addons:
-        if addon in ADDON_PODS:
-            yield ADDON_PODS[addon]
+def system_pods(settings: EksSettings) -> Iterator[tuple[int, Amounts]]:
+    """Yield the pods that run on the system nodes only: their number, and the requests of one in cores and bytes."""
+    cluster = settings.cluster
+    for pod, number in ((KARPENTER, KARPENTER.replicas), (ARC_CONTROLLER, 1), (LISTENER, len(settings.runners))):
+        yield number, {name: quantity.parsed(text) for name, text in pod.requests.items()}
+    for addon in cluster.addons:
+        if deployment := DEPLOYMENTS.get(addon):
+            configuration = cluster.addon_configuration.get(addon, {})
+            yield deployment.count(configuration), deployment.requests(configuration)
 
 
 def system_requests(settings: EksSettings) -> Amounts:
     """Return the total requests of these pods: cores, bytes, and the number of pods."""
     pods = list(system_pods(settings))
-    amounts = {
-        name: sum((each.replicas * quantity.parsed(each.requests[name]) for each in pods), Decimal(0))
-        for name in ("cpu", "memory")
-    }
-    return {**amounts, "pods": Decimal(sum(each.replicas for each in pods))}
+    amounts = {name: sum((number * one[name] for number, one in pods), Decimal(0)) for name in ("cpu", "memory")}
+    return {**amounts, "pods": Decimal(sum(number for number, _ in pods))}
 
 
 def system_node_room(settings: EksSettings) -> Amounts | None:
@@ -75,5 +66,5 @@ def _room(instance_type: InstanceType, settings: EksSettings) -> Amounts:
     machine = NodeClass(
         name="system", ami_terms=[AmiTerm(alias="al2023@v20260512")], subnet_terms=[], security_group_terms=[]
     )
-    taken = addon_requests(settings.cluster.addons)
+    taken = addon_requests(settings.cluster)
     return {name: amount - taken.get(name, Decimal(0)) for name, amount in allocatable(instance_type, machine).items()}

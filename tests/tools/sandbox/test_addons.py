@@ -10,8 +10,10 @@ import pytest
 from gpufleet import quantity
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
+from gpufleet_stacks.settings.system_requests import system_requests
 from gpufleet_tools.plan import stack
-from gpufleet_tools.sandbox import addons
+from gpufleet_tools.sandbox import addons, arc_stand_in
+from gpufleet_tools.sandbox.aws import karpenter
 from tests.conftest import ROOT, MakeProject
 
 DEV = (ROOT / "Pulumi.dev.yaml").read_text()
@@ -39,6 +41,40 @@ def test_they_request_what_is_subtracted_on_nodes_without_gpus(project: MakeProj
     for resource in ("cpu", "memory"):
         requests = [spec["containers"][0]["resources"]["requests"].get(resource, "0") for spec in everywhere]
         assert sum(map(quantity.parsed, requests), Decimal(0)) == taken[resource]
+
+
+CONFIGURED = (
+    "    nodePools:\n",
+    "    addonConfiguration:\n"
+    "      vpc-cni: {resources: {requests: {cpu: 90m}}}\n"
+    "      coredns: {replicaCount: 3}\n"
+    "    nodePools:\n",
+)
+
+
+def test_they_request_what_the_addon_is_configured_with(project: MakeProject) -> None:
+    settings, specs = pods(project, CONFIGURED)
+    assert specs["vpc-cni"]["containers"][0]["resources"]["requests"] == {"cpu": "180m"}
+    assert daemon_requests(settings, "default")["cpu"] == quantity.parsed("280m")
+
+
+def test_system_nodes_hold_what_check_counts_there(project: MakeProject) -> None:
+    """Karpenter, CoreDNS and ARC: the same number of pods, with the same requests."""
+    read = stack.read(project({"dev": DEV.replace(*CONFIGURED, 1)}), "dev")
+    assert isinstance(read.settings, EksSettings)
+    plan = read.plan()
+    release = karpenter.release_of(plan)
+    assert release
+    jobs = [karpenter.pods(release), *addons.deployments(plan), *arc_stand_in.pods(plan)]
+    number = {job["metadata"]["name"]: job["spec"].get("parallelism", 1) for job in jobs}
+    found = {"pods": Decimal(sum(number.values()))}
+    for resource in ("cpu", "memory"):
+        found[resource] = Decimal(0)
+        for job in jobs:
+            (container,) = job["spec"]["template"]["spec"]["containers"]
+            requested = quantity.parsed(container["resources"]["requests"][resource])
+            found[resource] += number[job["metadata"]["name"]] * requested
+    assert found == system_requests(read.settings)
 
 
 @pytest.mark.parametrize(("edits", "tolerated"), [((AGENT,), []), ((AGENT, REPAIR), ["nvidia.com/gpu"])])

@@ -11,8 +11,6 @@ On EKS, the controller and the listeners are idle pods too: a node with a listen
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +21,7 @@ from kubernetes.client.exceptions import ApiException
 
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 from gpufleet_tools.sandbox.control_plane import api_server
+from gpufleet_tools.sandbox.idle_pods import idle_pods
 
 GROUP, VERSION, PLURAL = "actions.github.com", "v1alpha1", "autoscalingrunnersets"
 FINALIZER = "autoscalingrunnerset.actions.github.com/finalizer"
@@ -66,21 +65,9 @@ def _job(
     image = f"ghcr.io/actions/{CONTROLLER}:{controller.version}"
     pod = {
         "metadata": {"labels": {COMPONENT: component}},
-        "spec": {
-            "automountServiceAccountToken": False,
-            **spec,
-            "restartPolicy": "Never",
-            "containers": [{"image": image, **container}],
-        },
+        "spec": {**spec, "containers": [{"image": image, **container}]},
     }
-    # A Job's template is immutable.
-    digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:6]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": f"{name}-{container['name']}-{digest}", "namespace": controller.namespace},
-        "spec": {"template": pod},
-    }
+    return idle_pods(f"{name}-{container['name']}", controller.namespace, pod)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpufleet import quantity
 from gpufleet.aws.eks.cluster_args import MINOR_VERSION, PINNED_ADDONS, REQUIRED_ADDONS, EksClusterArgs
 from gpufleet.chart import laid_over
 from gpufleet.problem import Path, Problem
@@ -34,6 +35,7 @@ def addon_problems(args: EksClusterArgs) -> Iterator[Problem]:
             message = "is already set, to keep the add-on on the system nodes; remove it"
             yield Problem((*where, *path), "configuration-of-the-component", message)
         yield from _not_json(where, values)
+        yield from _resources(where, values)
         if addon == "vpc-cni":
             yield from _texts(where, values)
 
@@ -74,6 +76,24 @@ def _not_json(where: Path, value: object) -> Iterator[Problem]:
     elif value is not None and not isinstance(value, str | int | float):
         message = f'{value} is not a JSON value, as add-ons require; write it as text: "{value}"'
         yield Problem(where, "configuration-not-json", message)
+
+
+def _resources(where: Path, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield problems of the requests and limits of containers, wherever the values have `resources`."""
+    for key, value in values.items():
+        if key == "resources" and isinstance(value, Mapping):
+            amounts = [
+                ((*where, key, part, name), amount)
+                for part in ("requests", "limits")
+                if isinstance(value.get(part), Mapping)
+                for name, amount in value[part].items()
+            ]
+            for path, amount in amounts:
+                if not quantity.PATTERN.fullmatch(str(amount)):
+                    message = f"{amount!r} is not a quantity; write for example 100m or 128Mi"
+                    yield Problem(path, "configuration-not-quantity", message)
+        elif isinstance(value, Mapping):
+            yield from _resources((*where, key), value)
 
 
 def _texts(where: Path, values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -190,6 +190,10 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
             "addon_configuration.metrics-server: there is no add-on metrics-server; add it to addons",
         ),
         (
+            {"addon_configuration": {"vpc-cni": {"init": {"resources": {"limits": {"cpu": "lots"}}}}}},
+            "addon_configuration.vpc-cni.init.resources.limits.cpu: 'lots' is not a quantity; write for example 100m",
+        ),
+        (
             {"addon_configuration": {"coredns": {"nodeSelector": {"nodes": "mine"}}}},
             "addon_configuration.coredns.nodeSelector: is already set, to keep the add-on on the system nodes",
         ),

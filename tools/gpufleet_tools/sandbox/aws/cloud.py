@@ -41,11 +41,13 @@ class Cloud:
         return karpenter.definitions(self.build)
 
     def simulated_objects(self) -> list[dict[str, Any]]:
-        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and ARC's pods."""
+        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and the pods of Karpenter and
+        ARC."""
         plugin = device_plugin.release_of(self.plan)
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
         plugins = [device_plugin.daemon_set(plugin)] if plugin else []
-        return [*nodes, *addons.daemon_sets(self.plan), *plugins, *arc_stand_in.pods(self.plan)]
+        system = [karpenter.pods(self.release), *addons.deployments(self.plan), *arc_stand_in.pods(self.plan)]
+        return [*nodes, *addons.daemon_sets(self.plan), *plugins, *system]
 
     def start(self) -> None:
         """Start all processes. Karpenter's CRDs must exist. Raises SandboxError."""

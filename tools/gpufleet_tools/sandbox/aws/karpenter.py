@@ -10,8 +10,10 @@ from typing import Any
 import yaml
 
 from gpufleet import quantity
+from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
 from gpufleet_tools.plan.plan import Hidden, Plan, Release, Unknown, revealed
 from gpufleet_tools.sandbox.errors import SandboxError
+from gpufleet_tools.sandbox.idle_pods import idle_pods
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "sandbox",
@@ -96,6 +98,34 @@ def of_the_sandbox(
         "METRICS_PORT": str(ports["metrics"]),
         "HEALTH_PROBE_PORT": str(ports["health"]),
     }
+
+
+def pods(release: Release) -> dict[str, Any]:
+    """Return pods in place of the controller's: they take its part of the nodes that are not Karpenter's, and never
+    share a node (charts/karpenter/values.yaml at v1.14.1)."""
+    values, labels = revealed(release.values), {"app.kubernetes.io/name": "karpenter"}
+    elsewhere = {"key": NODE_POOL_LABEL, "operator": "DoesNotExist"}
+    alone = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    spec = {
+        "tolerations": values.get("tolerations", []),
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]
+                }
+            },
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [alone]},
+        },
+        "containers": [
+            {
+                "name": "controller",
+                "image": f"public.ecr.aws/karpenter/controller:{release.version}",
+                "resources": values.get("controller", {}).get("resources", {}),
+            }
+        ],
+    }
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return idle_pods(release.name, release.namespace, template, values.get("replicas", 2))
 
 
 def definitions(karpenter: Path) -> list[dict[str, Any]]:
