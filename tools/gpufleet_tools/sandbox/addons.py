@@ -10,7 +10,7 @@ from gpufleet import quantity
 from gpufleet.aws.eks.cluster_args import EBS_CSI_DRIVER, NODE_MONITORING_AGENT
 from gpufleet_stacks.settings.addon_pods import DAEMONS, DCGM, DEPLOYMENTS, AddonPod
 from gpufleet_tools.plan.plan import Plan, revealed
-from gpufleet_tools.sandbox.idle_pods import idle_pods
+from gpufleet_tools.sandbox.control_plane.idle_pods import idle_pods
 
 ADDON_LABEL = "gpufleet.dev/addon"
 """Label of the pods with the add-on's name."""

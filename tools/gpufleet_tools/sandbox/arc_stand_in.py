@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 from gpufleet_tools.sandbox.control_plane import api_server
-from gpufleet_tools.sandbox.idle_pods import idle_pods
+from gpufleet_tools.sandbox.control_plane.idle_pods import idle_pods
 
 GROUP, VERSION, PLURAL = "actions.github.com", "v1alpha1", "autoscalingrunnersets"
 FINALIZER = "autoscalingrunnerset.actions.github.com/finalizer"

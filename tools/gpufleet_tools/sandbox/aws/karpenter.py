@@ -12,8 +12,8 @@ import yaml
 from gpufleet import quantity
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
 from gpufleet_tools.plan.plan import Hidden, Plan, Release, Unknown, revealed
+from gpufleet_tools.sandbox.control_plane.idle_pods import idle_pods
 from gpufleet_tools.sandbox.errors import SandboxError
-from gpufleet_tools.sandbox.idle_pods import idle_pods
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "sandbox",
