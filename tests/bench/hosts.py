@@ -21,8 +21,9 @@ from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster, folder_of
 from gpufleet.bare_metal.kubespray.driver.folder import NO_CLUSTER, Cluster
 from gpufleet.bare_metal.kubespray.driver.steps import committed, whole
 from gpufleet.bare_metal.kubespray.inventory import desired
-from gpufleet.bare_metal.preflight import preflight_script
-from gpufleet_tools.hosts.survey import AT_ONCE, survey
+from gpufleet.bare_metal.preflight.facts import preflight_script
+from gpufleet_tools.hosts.clients import AT_ONCE
+from gpufleet_tools.hosts.survey import Survey, survey
 from tests.bare_metal import DOCUMENT_000, HOST_KEY, node
 from tests.components.bare_metal.kubespray.runs import HERE, Runner
 from tests.hosts import base_layer, namespaces
@@ -91,7 +92,7 @@ def _simulated_client(folder: pathlib.Path) -> Iterator[None]:
 
 def _asking(hosts: Sequence[SshHost], login: SshLogin) -> Callable[[], None]:
     def ask() -> None:
-        reports = survey(hosts, login, {host.name: ANYTHING for host in hosts})
+        reports = survey(hosts, Survey(login, {host.name: ANYTHING for host in hosts}))
         # Whether this machine would do for a cluster is not asked here.
         if failed := [f"{report.host.name}: {report.failures[0]}" for report in reports if report.facts is None]:
             raise RuntimeError("; ".join(failed))

@@ -12,8 +12,8 @@ USER, GUEST = "ci", "guest"
 """Users of every host: one who may use sudo without a password, and one who may not."""
 
 PACKAGES = "GPUFLEET_HOST_PACKAGES"
-"""Variable that names a folder with .deb files, for a machine on which `sshd` and `sudo` are not installed: those of
-openssh-server and sudo, and of whatever they need that is not there. `apt-get download` fetches them."""
+"""Variable that names a folder with .deb files, for a machine without `sshd`, `sudo` or `ping`: those of
+openssh-server, sudo and iputils-ping, and of whatever they need that is not there. `apt-get download` fetches them."""
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins" / "host"
 
@@ -90,7 +90,8 @@ def missing() -> list[str]:
     """What this machine lacks for the base layer; empty where it has all."""
     if PACKAGES in os.environ:
         return [] if shutil.which("dpkg") else ["dpkg"]
-    lacks = [program for program in ("sshd", "sudo") if shutil.which(program, path="/usr/sbin:/usr/bin") is None]
+    path = "/usr/sbin:/usr/bin"
+    lacks = [program for program in ("sshd", "sudo", "ping") if shutil.which(program, path=path) is None]
     return [f"{' and '.join(lacks)} ({PACKAGES} names no folder with their packages either)"] if lacks else []
 
 

@@ -15,8 +15,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Self
 
 from gpufleet.bare_metal.ssh import SshHost, SshLogin, known_hosts, ssh_config
@@ -160,8 +162,18 @@ class Host:
         state.parent.mkdir(exist_ok=True)
         state.write_text("active\n")
 
-    def add_gpus(self, *, vendor: str, pci_class: str, count: int, module: str | None, render_gid: int | None) -> None:
-        """Lets the host's kernel seem to know GPUs: folders lie over its own in /sys, and a node in /dev.
+    def add_gpus(
+        self,
+        *,
+        vendor: str,
+        pci_class: str,
+        count: int,
+        module: str | None,
+        render_gid: int | None,
+        files: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Lets the host's kernel seem to know GPUs: folders lie over its own in /sys, and a node in /dev. `files` are
+        further files of each GPU.
 
         They are gone when the host has been stopped.
         """
@@ -171,9 +183,9 @@ class Host:
             (modules / module).mkdir()
         for number in range(count):
             device = devices / f"0000:{number + 1:02x}:00.0"
-            device.mkdir(parents=True)
-            (device / "vendor").write_text(f"{vendor}\n")
-            (device / "class").write_text(f"{pci_class}\n")
+            for name, content in {"vendor": vendor, "class": pci_class, **files}.items():
+                (device / name).parent.mkdir(parents=True, exist_ok=True)
+                (device / name).write_text(f"{content}\n")
         self.run("mount", "--bind", "/srv/stand-ins/module", "/sys/module")
         self.run("mount", "--bind", "/srv/stand-ins/devices", "/sys/bus/pci/devices")
         if render_gid is not None:
@@ -276,6 +288,11 @@ class Hosts:
         """A user who may not."""
         return SshLogin(user=GUEST, private_key=self.private_key, dial_seconds=5, dial_attempts=2)
 
+    def narrow(self, host: Host, mtu: int) -> None:
+        """Has the switch lose packets of a host that are larger, as one with a wrong MTU does: silently."""
+        port = f"port{host.address.rpartition('.')[2]}"
+        assert self._in_switch("ip", "link", "set", port, "mtu", str(mtu))
+
     def ssh(self, host: Host, *command: str, stdin: str = "", login: SshLogin | None = None) -> Ended:
         """Runs a command on a host by the real SSH client, as components have it configured."""
         login = login or self.login
@@ -324,6 +341,7 @@ class Hosts:
         for user in (USER, GUEST):
             _let_in(folder / "upper" / "home" / user / ".ssh", self._key.with_suffix(".pub").read_text())
         (folder / "upper" / "etc" / "hostname").write_text(f"{name}\n")
+        (folder / "upper" / "etc" / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
         (folder / "upper" / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
         (folder / "upper" / "etc" / "resolv.conf").write_text(f"nameserver {self.machine_address}\n")
         public = (ssh / "ssh_host_ed25519_key.pub").read_text().strip()

@@ -13,6 +13,7 @@ from tests.conftest import Gpufleet, MakeProject, Outcome
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Host, Hosts
+from tests.hosts.sound import make_sound
 from tests.hosts.test_nvidia_container_toolkit import DRIFT, NEWER, PINNED, Toolkit, on_a_host
 
 STACK = """
@@ -88,22 +89,6 @@ def test_a_machine_that_shows_another_key_is_a_finding(
 
 # -- the container toolkit --------------------------------------------------------------------------------------------
 
-SOUND = r"""
-printf 'ID=ubuntu\nVERSION_ID=24.04\n' > /etc/os-release
-sed 's/^SwapTotal: .*/SwapTotal: 0 kB/' /proc/meminfo > /srv/meminfo
-mount --bind /srv/meminfo /proc/meminfo
-cat > /usr/local/bin/df <<'END'
-#!/bin/sh
-echo '/dev/vda 99999999 1 99999998 1% /'
-END
-cat > /usr/local/bin/stat <<'END'
-#!/bin/sh
-if [ "$*" = '-fc %T /sys/fs/cgroup' ]; then echo cgroup2fs; else exec /usr/bin/stat "$@"; fi
-END
-chmod 755 /usr/local/bin/df /usr/local/bin/stat
-"""
-"""Makes a host of namespaces one that a kubelet can run on, whatever machine it is on."""
-
 
 @pytest.fixture(scope="module")
 def toolkit(
@@ -115,7 +100,7 @@ def toolkit(
         package_repository.served(toolkit_packages, hosts.machine_address) as repository,
     ):
         made = on_a_host(hosts, repository)
-        made.host.run("sh", "-ec", SOUND)
+        make_sound(made.host)
         made.host.add_gpus(vendor="0x10de", pci_class="0x030200", count=8, module="nvidia", render_gid=None)
         yield made
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpufleet.bare_metal import HostNeeds, NvidiaContainerToolkitArgs
 from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES, root_shell, toolkit_script
-from gpufleet_tools.hosts.survey import survey
+from gpufleet_tools.hosts.survey import Survey, survey
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
 from tests.hosts.namespaces import Ended, Host, Hosts
@@ -272,12 +272,9 @@ def test_a_connection_that_breaks_off_is_made_good_by_the_next_run(toolkit: Tool
 
 def test_a_survey_of_hosts_finds_drift(installed: Toolkit) -> None:
     installed.host.run("apt-mark", "unhold", "libnvidia-container1")
-    (report,) = survey(
-        [installed.host.ssh],
-        installed.args.login,
-        {"gpu-1": HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)},
-        verifications={"toolkit": toolkit_script(installed.args)},
-    )
+    needs = {"gpu-1": HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)}
+    parameters = Survey(installed.args.login, needs, {"toolkit": toolkit_script(installed.args)})
+    (report,) = survey([installed.host.ssh], parameters)
     assert report.failures == (
         "nvidia-container-toolkit: libnvidia-container1: is not held; the next upgrade may replace it",
     )

@@ -17,11 +17,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from gpufleet.bare_metal import HostNeeds, SshHost, SshLogin
-from gpufleet_tools.hosts.survey import HostReport, survey, table
+from gpufleet.bare_metal import GpuNeeds, HostNeeds, SshHost, SshLogin
+from gpufleet_tools.hosts.survey import HostReport, Survey, survey
+from gpufleet_tools.hosts.table import table
 from tests.conftest import PYTHONPATH
 from tests.hosts.latency import far_away
 from tests.hosts.namespaces import PATIENCE, Host, Hosts, until
+from tests.hosts.sound import add_mi300x
 
 ANYTHING = HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)
 """Needs that a host of namespaces meets, whatever machine it is on."""
@@ -32,7 +34,7 @@ def but(host: SshHost, **changes: object) -> SshHost:
 
 
 def asked(host: Host, login: SshLogin, needs: HostNeeds = ANYTHING, **options: object) -> HostReport:
-    (report,) = survey([host.ssh], login, {host.name: needs}, **options)  # type: ignore[arg-type]
+    (report,) = survey([host.ssh], Survey(login, {host.name: needs}, **options))  # type: ignore[arg-type]
     return report
 
 
@@ -76,12 +78,12 @@ def test_facts_are_the_hosts_own(hosts: Hosts, host: Host) -> None:
 
 
 def test_gpus_are_found_without_lspci(hosts: Hosts, host: Host) -> None:
-    host.add_gpus(vendor="0x1002", pci_class="0x120000", count=8, module="amdgpu", render_gid=110)
-    report = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu="amd", gpus=8))
+    add_mi300x(host)
+    report = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu=GpuNeeds(vendor="amd", count=8)))
     assert report.failures == ()
     assert report.facts
     assert (report.facts.gpus_amd, report.facts.module_amdgpu, report.facts.render_gid) == (8, True, 110)
-    (failure,) = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu="nvidia")).failures
+    (failure,) = asked(host, hosts.login, dataclasses.replace(ANYTHING, gpu=GpuNeeds(vendor="nvidia"))).failures
     assert failure.startswith("gpus: 0 NVIDIA GPUs on the PCI bus")
 
 
@@ -102,7 +104,7 @@ def test_sudo_that_asks_is_said(hosts: Hosts, host: Host) -> None:
 
 def test_a_host_with_another_key_is_not_talked_to(hosts: Hosts, host: Host) -> None:
     other = hosts.start("node-2")
-    (report,) = survey([but(host.ssh, host_keys=[other.host_key])], hosts.login)
+    (report,) = survey([but(host.ssh, host_keys=[other.host_key])], Survey(hosts.login))
     assert report.facts is None
     assert report.failures[0].startswith("ssh: the host key differs from the pinned one")
     assert "Accepted publickey" not in (host.folder / "console.log").read_text()
@@ -110,7 +112,7 @@ def test_a_host_with_another_key_is_not_talked_to(hosts: Hosts, host: Host) -> N
 
 def test_one_of_two_pinned_keys_is_enough(hosts: Hosts, host: Host) -> None:
     other = hosts.start("node-2")
-    (report,) = survey([but(host.ssh, host_keys=[other.host_key, host.host_key])], hosts.login)
+    (report,) = survey([but(host.ssh, host_keys=[other.host_key, host.host_key])], Survey(hosts.login))
     assert report.facts
 
 
@@ -127,15 +129,14 @@ def test_hosts_that_are_down_have_reports_beside_the_others(hosts: Hosts) -> Non
     stopped.stop()
     login = dataclasses.replace(hosts.login, dial_seconds=2)
     began = time.monotonic()
-    reports = {
-        report.host.name: report for report in survey([each.ssh for each in started], login, {"node-3": ANYTHING})
-    }
+    parameters = Survey(login, {"node-3": ANYTHING})
+    reports = {report.host.name: report for report in survey([each.ssh for each in started], parameters)}
     assert time.monotonic() - began < PATIENCE
     assert reports["node-1"].facts is reports["node-2"].facts is None
     for name in ("node-1", "node-2"):
         assert reports[name].failures[0].startswith(("ssh: no response;", "ssh: unreachable"))
     assert reports["node-3"].failures == ()
-    (report,) = survey([refused], login)
+    (report,) = survey([refused], Survey(login))
     assert report.failures == ("ssh: connection refused on that port; start the SSH server",)
 
 
@@ -168,13 +169,10 @@ def test_hosts_are_asked_at_once(hosts: Hosts) -> None:
 
     opening = threading.Thread(target=open_once_all_wait)
     opening.start()
-    reports = survey(
-        [each.ssh for each in started],
-        hosts.login,
-        dict.fromkeys(hosts.started, ANYTHING),
-        verifications={"gate": "touch /srv/waits; while [ ! -e /srv/open ]; do sleep 0.1; done\n"},
-        seconds=2 * PATIENCE,
-    )
+    gate_script = "touch /srv/waits; while [ ! -e /srv/open ]; do sleep 0.1; done\n"
+    needs = dict.fromkeys(hosts.started, ANYTHING)
+    parameters = Survey(hosts.login, needs, {"gate": gate_script}, seconds=2 * PATIENCE)
+    reports = survey([each.ssh for each in started], parameters)
     opening.join()
     assert [report.host.name for report in reports] == list(hosts.started)
     assert all(report.failures == () for report in reports)
@@ -193,7 +191,7 @@ def test_a_clock_that_is_wrong_is_said(hosts: Hosts, host: Host) -> None:
 
 def test_a_long_way_is_no_skew(hosts: Hosts, host: Host) -> None:
     with far_away([host.ssh], round_trip=0.3) as (afar,):
-        (report,) = survey([afar], hosts.login, {host.name: ANYTHING})
+        (report,) = survey([afar], Survey(hosts.login, {host.name: ANYTHING}))
     # Ten round trips: from the handshake of TCP to the answer.
     assert report.seconds > 2.7
     assert report.failures == ()
@@ -261,18 +259,19 @@ def test_the_key_is_in_no_command_line_and_no_file_stays(
 
 def test_what_cannot_be_right_is_refused_before_anybody_is_asked() -> None:
     with pytest.raises(ValueError, match="login: requires either private_key or agent_socket"):
-        survey([], SshLogin(user="ci"))
+        survey([], Survey(SshLogin(user="ci")))
 
 
 def test_without_a_client_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match="no SSH client on PATH; install openssh-client"):
-        survey([], SshLogin(user="ci", private_key="key"))
+        survey([], Survey(SshLogin(user="ci", private_key="key")))
 
 
 def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host: Host) -> None:
     down = SshHost(name="down", address="198.18.255.255", host_keys=[host.host_key])
-    reports = survey([host.ssh, down], dataclasses.replace(hosts.guest, dial_seconds=1), {"node-1": ANYTHING})
+    login = dataclasses.replace(hosts.guest, dial_seconds=1)
+    reports = survey([host.ssh, down], Survey(login, {"node-1": ANYTHING}))
     console = Console(width=160, no_color=True)
     with console.capture() as captured:
         console.print(table(reports))
@@ -301,10 +300,10 @@ def test_an_interrupt_ends_every_client(hosts: Hosts, host: Host, tmp_path: path
             # Whoever runs the tests in the background has them ignore it, and what they start too.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             from gpufleet.bare_metal import SshHost, SshLogin
-            from gpufleet_tools.hosts.survey import survey
+            from gpufleet_tools.hosts.survey import Survey, survey
             host = SshHost(name="node-1", address={host.address!r}, host_keys=[{host.host_key!r}])
             login = SshLogin(user="ci", private_key={hosts.private_key!r})
-            survey([host], login, verifications={{"slow": "sleep 1000"}}, seconds=1000)
+            survey([host], Survey(login, verifications={{"slow": "sleep 1000"}}, seconds=1000))
         """)
     )
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}

@@ -10,7 +10,8 @@ import pytest
 
 from gpufleet.bare_metal.ssh import SshHost
 from gpufleet_tools import terminal
-from gpufleet_tools.hosts import survey
+from gpufleet_tools.hosts.survey import HostReport
+from gpufleet_tools.hosts.table import table
 from tests import pictures
 from tests.conftest import ROOT, Gpufleet
 
@@ -78,7 +79,7 @@ def test_machines_fit_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(terminal, "width", lambda: 100)
     host = SshHost(name="-".join(["mi300x", *["austin"] * 12]), address="192.0.2.1", host_keys=[])
     wrong = "the kernel has no amdgpu module loaded; install amdgpu-dkms, then restart the machine " * 2
-    terminal.console().print(survey.table([survey.HostReport(host, None, (wrong,), 1.0)]))
+    terminal.console().print(table([HostReport(host, None, (wrong,), 1.0)]))
     printed = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in printed.splitlines()) <= 100
     assert printed.count("austin") > 4

@@ -219,7 +219,7 @@ def _look_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.hosts import declared as declared_hosts
-    from gpufleet_tools.hosts import survey as hosts
+    from gpufleet_tools.hosts import table as hosts
     from gpufleet_tools.plan import stack
 
     try:
@@ -228,6 +228,8 @@ def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         print(f"gpufleet: {error}", file=sys.stderr)
         return INVALID
     terminal.console().print(hosts.table(reports))
+    for line in hosts.unmeasured(reports):
+        print(line)
     wrong = sum(bool(report.failures) for report in reports)
     print(f"{len(reports)} machine{'s' * (len(reports) != 1)} surveyed, {wrong} with something to fix")
     return FINDINGS if wrong else OK

@@ -12,7 +12,8 @@ from .kubespray.args import KubesprayRunner as KubesprayRunner
 from .kubespray.args import Mirrors as Mirrors
 from .kubespray.args import NvidiaRuntime as NvidiaRuntime
 from .kubespray.cluster import KubesprayCluster as KubesprayCluster
-from .preflight import HostFacts as HostFacts
-from .preflight import HostNeeds as HostNeeds
+from .preflight.facts import HostFacts as HostFacts
+from .preflight.needs import GpuNeeds as GpuNeeds
+from .preflight.needs import HostNeeds as HostNeeds
 from .ssh import SshHost as SshHost
 from .ssh import SshLogin as SshLogin

@@ -16,7 +16,7 @@ from gpufleet.aws.karpenter.versions import OLDEST_KARPENTER
 from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkitArgs, version_problems
 from gpufleet.bare_metal.kubespray.driver.install import ANSIBLE, PYTHONS
 from gpufleet.bare_metal.kubespray.rules import SUPPORTED
-from gpufleet.bare_metal.preflight import preflight_failures
+from gpufleet.bare_metal.preflight.rules import preflight_failures
 from gpufleet_stacks.settings import load
 from gpufleet_stacks.settings.problems import dotted
 from gpufleet_tools.check import compatibility, compatibility_findings, findings
@@ -25,7 +25,7 @@ from gpufleet_tools.check.fixed_versions import facts
 from gpufleet_tools.hosts import declared as declared_hosts
 from gpufleet_tools.hosts.survey import HostReport
 from gpufleet_tools.plan.stack import Stack
-from tests.components.bare_metal.test_preflight import GOOD, NEEDS
+from tests.components.bare_metal.preflight.test_rules import GOOD, NEEDS
 from tests.conftest import ROOT
 from tests.tools.diff.pull_requests import AWS
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gpufleet.bare_metal import SshHost, SshLogin
-from gpufleet_tools.hosts.survey import HostReport, survey
+from gpufleet_tools.hosts.survey import HostReport, Survey, survey
 from tests.bare_metal import HOST_KEY
 from tests.conftest import ROOT
 
@@ -64,7 +64,7 @@ def few_files() -> Iterator[Callable[[int], None]]:
 def asked_at_once(client: pathlib.Path, login: SshLogin, least: int) -> tuple[int, list[HostReport]]:
     """How many of the hosts were being asked when no more came after so many, and all reports once they were let go."""
     reports: list[HostReport] = []
-    asking = threading.Thread(target=lambda: reports.extend(survey(HOSTS, login)))
+    asking = threading.Thread(target=lambda: reports.extend(survey(HOSTS, Survey(login))))
     asking.start()
     count, began, since = 0, time.monotonic(), time.monotonic()
     while asking.is_alive() and time.monotonic() < (since + 1.5 if count >= least else began + 60):
@@ -115,7 +115,7 @@ def test_without_files_each_report_says_so_in_a_line(
     client: pathlib.Path, few_files: Callable[[int], None], more: int
 ) -> None:
     few_files(more)
-    reports = survey(HOSTS, SshLogin(user="ci", private_key="none"))
+    reports = survey(HOSTS, Survey(SshLogin(user="ci", private_key="none")))
     assert {report.failures for report in reports} == {
         (
             "ssh: not surveyed: Too many open files on this machine; allow more open files (ulimit -n) or"
@@ -128,14 +128,14 @@ FEW_PROCESSES = """\
 import json, os, resource, sys
 sys.path.insert(0, {root!r})
 from gpufleet.bare_metal import SshLogin
-from gpufleet_tools.hosts.survey import survey
+from gpufleet_tools.hosts.survey import Survey, survey
 from tests.tools.hosts.test_at_once import HOSTS
 os.environ["PATH"] = {path!r}
 os.environ["TMPDIR"] = "/tmp"
 os.setgid(54321)
 os.setuid(54321)
 resource.setrlimit(resource.RLIMIT_NPROC, ({processes}, {processes}))
-reports = survey(HOSTS, SshLogin(user="ci", private_key="none"))
+reports = survey(HOSTS, Survey(SshLogin(user="ci", private_key="none")))
 json.dump([report.failures for report in reports], sys.stdout)
 """
 """As a user of whom nothing else runs: root's own processes are not counted."""

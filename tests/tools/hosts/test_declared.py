@@ -6,10 +6,12 @@ import pathlib
 
 import pytest
 
-from gpufleet.bare_metal.preflight import HostNeeds
+from gpufleet.bare_metal.preflight.needs import GpuNeeds, HostNeeds
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.hosts import declared as declared_hosts
+from gpufleet_tools.hosts import needs
+from gpufleet_tools.hosts.paths import Peer
 from gpufleet_tools.plan import stack
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
@@ -56,7 +58,40 @@ def test_machines_are_needed_for_what_they_are() -> None:
     assert isinstance(settings, BareMetalSettings)
     (pool,) = settings.cluster.node_pools.values()
     node = pool.nodes["mi300x-austin-1"].model_copy(update={"internal_address": "10.0.0.1"})
-    control = declared_hosts.needs_of(node, pool, settings.cluster.kubespray)
-    assert control == HostNeeds(address="10.0.0.1", container_manager="containerd", memory_mib=1500, gpu="amd", gpus=8)
-    worker = declared_hosts.needs_of(node.model_copy(update={"roles": ("worker",)}), pool, None)
-    assert (worker.memory_mib, worker.container_manager) == (1024, None)
+    assert needs.needs_of(settings, "mi300x-austin-1", node, pool) == HostNeeds(
+        address="10.0.0.1",
+        foreign_hostnames=frozenset({"mi300x-austin-2", "mi300x-santa-clara-1"}),
+        architectures=frozenset({"x86_64"}),
+        container_manager="containerd",
+        modules=frozenset({"br_netfilter", "ip_vs"}),
+        cores=190,
+        pod_memory_mib=2200 * 1024,
+        pod_disk_gib=3400,
+        memory_mib=1500,
+        gpu=GpuNeeds(
+            vendor="amd",
+            count=8,
+            model="MI300X",
+            compute_partition="SPX",
+            memory_partition="NPS1",
+            render_gids=frozenset({110}),
+        ),
+    )
+    peer = needs.peer_of("mi300x-austin-1", node, pool, settings.cluster.kubespray)
+    assert peer == Peer(
+        name="mi300x-austin-1",
+        address="10.0.0.1",
+        roles=frozenset({"control_plane", "etcd", "worker"}),
+        site="austin",
+    )
+
+
+def test_a_cluster_that_exists_needs_the_names_of_its_nodes() -> None:
+    settings = stack.read(ROOT, "mi300").settings
+    assert isinstance(settings, BareMetalSettings)
+    existing = settings.model_copy(update={"cluster": settings.cluster.model_copy(update={"kubespray": None})})
+    (pool,) = existing.cluster.node_pools.values()
+    worker = pool.nodes["mi300x-austin-1"].model_copy(update={"roles": ("worker",)})
+    found = needs.needs_of(existing, "mi300x-austin-1", worker, pool)
+    assert (found.hostname, found.memory_mib, found.container_manager) == ("mi300x-austin-1", 1024, None)
+    assert (found.modules, needs.heartbeat_milliseconds(None)) == (frozenset(), 250)

@@ -5,25 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
 
 from gpufleet.bare_metal.container_toolkit import toolkit_script
-from gpufleet.bare_metal.preflight import HostFacts, HostNeeds
-from gpufleet.bare_metal.ssh import SshHost, SshLogin, ssh_problems
+from gpufleet.bare_metal.preflight.facts import HostFacts
+from gpufleet.bare_metal.ssh import SshLogin, ssh_problems
 from gpufleet_stacks.settings.args.machines import login_from_here, machines, ssh_host, toolkit_args
-from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings, NodePool, NodeSettings
-from gpufleet_stacks.settings.models.kubespray import KubespraySettings, Ssh
+from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings
+from gpufleet_stacks.settings.models.kubespray import Ssh
 from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_stacks.settings.rules.machine_places import ssh_places
 from gpufleet_stacks.settings.rules.machines import STAND_IN_KEY
 from gpufleet_tools.check import compatibility
 from gpufleet_tools.check.compatibility_findings import message
 from gpufleet_tools.check.fixed_versions import Fact, facts
-from gpufleet_tools.hosts.survey import HostReport, survey
+from gpufleet_tools.hosts.needs import heartbeat_milliseconds, needs_of, peer_of
+from gpufleet_tools.hosts.survey import HostReport, Survey, survey
 from gpufleet_tools.plan.stack import Stack
-
-CONTROL_PLANE_MIB = 1500
-"""Minimum memory of a control plane for kubespray (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
 
 DEFAULT_IDENTITY = "~/.ssh/id_ed25519"
 """Default private key if no agent runs."""
@@ -42,16 +39,23 @@ def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> lis
     Raises InvalidSettings if the stack file has no SSH settings, NoKey without a key, OSError for a key that cannot be
     read, and FileNotFoundError without an SSH client.
     """
-    cluster, ssh = _reached(stack)
+    settings, ssh = _reached(stack)
+    cluster = settings.cluster
     login = _login(cluster, ssh, identity)
     hosts = {name: ssh_host(name, node) for name, node, _ in machines(cluster)}
     if problems := [*ssh_places(cluster, hosts).placed(ssh_problems([*hosts.values()], login))]:
         raise InvalidSettings(stack.file.problem(problem.path, problem.message, problem.code) for problem in problems)
-    needs = {name: needs_of(node, pool, cluster.kubespray) for name, node, pool in machines(cluster)}
-    reports: dict[str, HostReport] = {}
-    for verifications, group in _groups(cluster, hosts):
-        found = survey(group, login, needs, verifications=verifications, seconds=seconds) if group else []
-        reports |= {report.host.name: report for report in found}
+    toolkit = toolkit_args(cluster, STAND_IN_KEY)
+    parameters = Survey(
+        login,
+        needs={name: needs_of(settings, name, node, pool) for name, node, pool in machines(cluster)},
+        verifications={"nvidia-container-toolkit": toolkit_script(toolkit)} if toolkit else {},
+        verified={host.name for host in toolkit.hosts} if toolkit else (),
+        peers=[peer_of(name, node, pool, cluster.kubespray) for name, node, pool in machines(cluster)],
+        heartbeat_milliseconds=heartbeat_milliseconds(cluster.kubespray),
+        seconds=seconds,
+    )
+    reports = {report.host.name: report for report in survey([*hosts.values()], parameters)}
     return [_with_versions(reports[name], stack) for name in hosts]
 
 
@@ -78,7 +82,7 @@ def on_host(found: HostFacts) -> dict[str, str]:
     return {name: value for name, value in known.items() if value[:1].isdigit()}
 
 
-def _reached(stack: Stack) -> tuple[BareMetalCluster, Ssh]:
+def _reached(stack: Stack) -> tuple[BareMetalSettings, Ssh]:
     if not isinstance(stack.settings, BareMetalSettings):
         message = "eks has no declared machines; use a stack of kind bareMetal"
         raise InvalidSettings([stack.file.problem(("cluster", "kind"), message)])
@@ -86,7 +90,7 @@ def _reached(stack: Stack) -> tuple[BareMetalCluster, Ssh]:
     if cluster.ssh is None:
         message = "is missing; add the user who logs in to the machines: ssh: {user: NAME}"
         raise InvalidSettings([stack.file.problem(("cluster", "ssh"), message)])
-    return cluster, cluster.ssh
+    return stack.settings, cluster.ssh
 
 
 def _login(cluster: BareMetalCluster, ssh: Ssh, identity: pathlib.Path | None) -> SshLogin:
@@ -99,27 +103,3 @@ def _login(cluster: BareMetalCluster, ssh: Ssh, identity: pathlib.Path | None) -
     if identity is None and not file.exists():
         raise NoKey(f"there is neither an SSH agent nor {DEFAULT_IDENTITY}; specify a private key with --identity")
     return dataclasses.replace(login, private_key=file.read_text(), agent_socket=None)
-
-
-def needs_of(node: NodeSettings, pool: NodePool, kubespray: KubespraySettings | None) -> HostNeeds:
-    """Return the requirements of a machine."""
-    gpus = pool.accelerator
-    needs = HostNeeds(
-        address=node.internal_address,
-        container_manager=kubespray.container_manager if kubespray else None,
-        gpu=gpus.vendor,
-        gpus=gpus.count,
-    )
-    return dataclasses.replace(needs, memory_mib=CONTROL_PLANE_MIB) if "control_plane" in node.roles else needs
-
-
-def _groups(
-    cluster: BareMetalCluster, hosts: Mapping[str, SshHost]
-) -> Iterator[tuple[Mapping[str, str], list[SshHost]]]:
-    """Yield groups of machines with their verification scripts: those with the container toolkit, and the others."""
-    toolkit = toolkit_args(cluster, STAND_IN_KEY)
-    with_toolkit = {host.name for host in toolkit.hosts} if toolkit else set()
-    yield {}, [host for name, host in hosts.items() if name not in with_toolkit]
-    if toolkit:
-        script = toolkit_script(toolkit)
-        yield {"nvidia-container-toolkit": script}, [host for name, host in hosts.items() if name in with_toolkit]

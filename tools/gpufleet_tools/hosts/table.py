@@ -1,0 +1,60 @@
+"""Table of surveyed hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gpufleet.bare_metal.preflight.facts import HostFacts
+from gpufleet_tools import terminal
+from gpufleet_tools.hosts.survey import HostReport
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def table(reports: Sequence[HostReport]) -> Table:
+    """Return a table with a row for each host and a line for each failure."""
+    columns = ("host", "os", "kernel", "memory", "GPUs", "driver", "render", "to fix")
+    result = terminal.table(*columns, left=columns)
+    for report in reports:
+        cells = (report.host.name, *_cells(report.facts), "\n".join(report.failures) or "nothing")
+        # Text objects: rich interprets brackets in strings as styles.
+        result.add_row(*(Text(cell) for cell in cells))
+    return result
+
+
+def unmeasured(reports: Sequence[HostReport]) -> Iterator[str]:
+    """Yield a line for each host with measurements that have no result."""
+    for report in reports:
+        if report.unmeasured:
+            yield f"not measured on {report.host.name}: {'; '.join(report.unmeasured)}"
+
+
+def _cells(facts: HostFacts | None) -> tuple[str, ...]:
+    if facts is None:
+        return ("",) * 6
+    return (
+        f"{facts.os} {facts.os_version}",
+        facts.kernel,
+        f"{facts.memory_kib / 1024**2:.0f} GiB",
+        ", ".join(_gpus(facts)) or "none",
+        ", ".join(_drivers(facts)) or "none",
+        "" if facts.render_gid is None else str(facts.render_gid),
+    )
+
+
+def _gpus(facts: HostFacts) -> Iterator[str]:
+    for count, vendor in ((facts.gpus_amd, "AMD"), (facts.gpus_nvidia, "NVIDIA")):
+        models = sorted(name for name in facts.gpu_models if name.lower().startswith(vendor.lower()))
+        if count:
+            yield f"{count} {', '.join(models) or vendor}"
+
+
+def _drivers(facts: HostFacts) -> Iterator[str]:
+    if facts.module_amdgpu:
+        yield " ".join(filter(None, ("amdgpu", facts.driver_amdgpu, f"ROCm {facts.rocm}" if facts.rocm else "")))
+    if facts.module_nvidia:
+        yield f"nvidia {facts.driver_nvidia}".rstrip()
