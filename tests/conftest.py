@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import hypothesis
 import pytest
 
+# A collection of garbage while the SDKs and the tests are imported takes a third of that time and frees nothing.
+gc.disable()
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 PACKAGES = (ROOT / "components/gpufleet", ROOT / "stacks/gpufleet_stacks", ROOT / "tools/gpufleet_tools")
@@ -78,6 +81,7 @@ def pytest_collection_finish() -> None:
     """Keep the SDKs and the tests out of garbage collections, which took a quarter of the time; collect less often."""
     gc.freeze()
     gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -100,6 +100,16 @@ def base(name: str) -> Stack:
     return Stack(ROOT, file, settings)
 
 
+@functools.cache
+def evaluated_base(name: str) -> Evaluation:
+    return evaluated(base(name))
+
+
+@functools.cache
+def flattened_base(name: str) -> dict[Path, str]:
+    return dict(flattened(base(name).settings))
+
+
 def evaluated(stack: Stack) -> Evaluation:
     """What a revision says of its settings and labels; no resources, so that nothing else shows a change."""
     runners = stack.settings.runners
@@ -178,12 +188,13 @@ def pull_request(path: str, folder: pathlib.Path) -> Difference:
     section = path.removesuffix(".kind")
     for name, document in edits(path):
         try:
-            sides = base(name), loaded(document, folder)
+            head = loaded(document, folder)
         except InvalidSettings:
             continue
-        rows = {row_of(change.path) for change in setting_changes(*(dict(flattened(side.settings)) for side in sides))}
+        changes = setting_changes(flattened_base(name), dict(flattened(head.settings)))
+        rows = {row_of(change.path) for change in changes}
         if rows == {path} or (section != path and path in rows and all(each.startswith(section) for each in rows)):
-            return compared(*map(evaluated, sides))
+            return compared(evaluated_base(name), evaluated(head))
     return otherwise(path)
 
 
@@ -191,7 +202,7 @@ def otherwise(path: str) -> Difference:
     """Return what a change of a setting does that no guessed edit of a file makes, since rules tie it to others. It is
     changed among the settings of a stack that has it; of a map of sections, an entry goes."""
     for name in FILES:
-        before = evaluated(base(name))
+        before = evaluated_base(name)
         flat = dict(before.stacks["stack"].settings or ())
         if at := place(path, flat):
             depth = len(at)

@@ -201,6 +201,16 @@ def label(instance_type: InstanceType, key: str, zones: Iterable[str] = ()) -> S
     return _OF_TYPE[key](instance_type)
 
 
+@functools.cache
+def by_label(key: str) -> Mapping[str, Sequence[InstanceType]]:
+    """Return the types that have each value of a label of `LABELS`, over all zones."""
+    found: dict[str, list[InstanceType]] = {}
+    for instance_type in instance_types().values():
+        for value in label(instance_type, key):
+            found.setdefault(value, []).append(instance_type)
+    return found
+
+
 def labels(instance_type: InstanceType, zones: Iterable[str] = ()) -> dict[str, Sequence[str]]:
     """Return the possible values of all labels in `LABELS` for an instance of the type, by key."""
     return {key: label(instance_type, key, zones) for key in sorted(LABELS)}

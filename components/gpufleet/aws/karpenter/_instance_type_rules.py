@@ -12,7 +12,7 @@ from gpufleet.aws.ec2.instance_types import (
     INSTANCE_TYPE,
     LABELS,
     InstanceType,
-    instance_types,
+    by_label,
     label,
     offered,
     region_of,
@@ -118,9 +118,11 @@ def _makers(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
 
 def _parts_of_gpus(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     for key in (FAMILY, INSTANCE_TYPE):
-        parts = {value for each in instance_types().values() if each.has_part_of_a_gpu for value in label(each, key)}
         for index, requirement in _named(args, key):
-            if named := sorted(parts.intersection(requirement.values)):
+            types = by_label(key)
+            if named := sorted(
+                {value for value in requirement.values if any(each.has_part_of_a_gpu for each in types.get(value, ()))}
+            ):
                 message = (
                     f"{', '.join(named)} has a fraction of a GPU, which Karpenter counts as 0; remove it, and share"
                     " whole GPUs instead"
@@ -142,7 +144,7 @@ def _not_offered(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
     """Yield families and types that are named explicitly, but not offered in any of the pool's zones."""
     for key in (FAMILY, INSTANCE_TYPE) if args.zones else ():
         for value in (value for _, requirement in _named(args, key) for value in requirement.values):
-            named = [each for each in instance_types().values() if value in label(each, key)]
+            named = by_label(key).get(value, ())
             if named and not any(offered(each, args.zones) for each in named):
                 facts = {"requested": value, "zones": ", ".join(args.zones), "elsewhere": _where(named, args)}
                 message = (

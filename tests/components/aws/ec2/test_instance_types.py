@@ -37,15 +37,19 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden"
 # -- the table and its source -----------------------------------------------------------------------------------------
 
 
+RESOURCES = files("moto") / "ec2/resources"
+"""Named from `moto`, whose import is cheap; that of `moto.ec2` takes a second."""
+
+
 def answered(path: str) -> Any:
     """What moto keeps of an answer of EC2."""
-    return json.loads(gzip.decompress((files("moto.ec2") / "resources" / path).read_bytes()))
+    return json.loads(gzip.decompress((RESOURCES / path).read_bytes()))
 
 
 def offerings() -> dict[str, set[str]]:
     """Zones by the type that is offered there."""
     found = collections.defaultdict(set)
-    for file in (files("moto.ec2") / "resources/instance_type_offerings/availability-zone").iterdir():
+    for file in (RESOURCES / "instance_type_offerings/availability-zone").iterdir():
         for offering in answered(f"instance_type_offerings/availability-zone/{file.name}"):
             found[offering["InstanceType"]].add(offering["Location"])
     return found
