@@ -88,7 +88,12 @@ def network_of(cluster: EksClusterSettings, opts: pulumi.ResourceOptions) -> Net
     if network.kind == "own":
         return EksNetwork(f"{cluster.name}-network", network_args(cluster, network), opts).reference
     vpc = Vpc.get(f"{cluster.name}-network", network.vpc_id, opts=opts)
-    return NetworkReference(vpc_id=network.vpc_id, private_subnets=network.private_subnets, cidr=vpc.cidr_block)
+    return NetworkReference(
+        vpc_id=network.vpc_id,
+        private_subnets=network.private_subnets,
+        control_plane_zones=network.control_plane_zones,
+        cidr=vpc.cidr_block,
+    )
 
 
 def storage_classes(cluster: EksClusterSettings, eks: EksCluster, opts: pulumi.ResourceOptions) -> None:

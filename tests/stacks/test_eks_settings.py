@@ -26,6 +26,7 @@ from tests.stacks.test_settings import CASES, ERRORS, ODD, places, spoilt
 
 SMALLEST = (CASES / "eks-smallest.ok.yaml").read_text()
 EVERY = (CASES / "eks-every-setting.ok.yaml").read_text()
+ZONE_FOR_JOBS = (CASES / "eks-zone-for-jobs.ok.yaml").read_text()
 
 
 def read(text: str, folder: pathlib.Path) -> EksSettings:
@@ -75,7 +76,7 @@ ONLY_ITS_DEFAULT = {("TimeSlicingSettings", "rename_by_default")}
 
 def test_every_setting_is_given_and_set_otherwise_where_it_has_a_default(tmp_path: pathlib.Path) -> None:
     """So that no default is all that a setting can be."""
-    found = [*given_settings(read(EVERY, tmp_path)), *given_settings(read(SMALLEST, tmp_path))]
+    found = [each for text in (EVERY, SMALLEST, ZONE_FOR_JOBS) for each in given_settings(read(text, tmp_path))]
     wanted = {
         (model, name)
         for model, kind in MODELS.items()

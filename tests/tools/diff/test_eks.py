@@ -161,8 +161,48 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     ),
     "change-a-zone": PullRequest(
         edits=((FILE, "zones: [us-east-1a, us-east-1b]", "zones: [us-east-1a, us-east-1d]"),),
+        code=1,
+        headline="refused: control-plane-zones",
+        refused="control-plane-zones in aws",
         resources="6 deleted, 1 replaced, 1 that may be replaced, 1 updated, 6 created",
-        says=("Subnet gpu-network-private-us-east-1b deleted",),
+        says=(
+            "zones of the control plane us-east-1a, us-east-1b → us-east-1a, us-east-1d: EKS keeps the zones",
+            "set controlPlaneZones: [us-east-1a, us-east-1b] there",
+            "Subnet gpu-network-private-us-east-1b deleted",
+        ),
+    ),
+    "add-a-zone": PullRequest(
+        edits=((FILE, "zones: [us-east-1a, us-east-1b]", "zones: [us-east-1a, us-east-1b, us-east-1d]"),),
+        code=1,
+        headline="refused: control-plane-zones",
+        refused="control-plane-zones in aws",
+        resources="1 replaced, 1 that may be replaced, 1 updated, 6 created",
+    ),
+    "remove-a-zone-of-jobs": PullRequest(
+        first=(
+            (
+                FILE,
+                "zones: [us-east-1a, us-east-1b]",
+                "zones: [us-east-1a, us-east-1b, us-east-1d], controlPlaneZones: [us-east-1a, us-east-1b]",
+            ),
+        ),
+        edits=((FILE, ", us-east-1d], controlPlaneZones: [us-east-1a, us-east-1b]", "]"),),
+        code=1,
+        headline="refused: zone-removed",
+        refused="zone-removed in aws",
+        resources="6 deleted, 1 that may be replaced",
+        says=("zone us-east-1d of the network is removed", "--allow zone-removed"),
+    ),
+    "add-a-zone-for-jobs": PullRequest(
+        edits=(
+            (
+                FILE,
+                "zones: [us-east-1a, us-east-1b]",
+                "zones: [us-east-1a, us-east-1b, us-east-1d], controlPlaneZones: [us-east-1a, us-east-1b]",
+            ),
+        ),
+        resources="1 that may be replaced, 6 created",
+        says=("Subnet gpu-network-private-us-east-1d created",),
     ),
     "move-to-another-account": PullRequest(
         edits=((FILE, '"111122223333"', '"444455556666"'),),

@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed, nearest
 from gpufleet_tools.diff.environment.jobs import runner_releases
+from gpufleet_tools.diff.environment.network import refused_zone_changes
 from gpufleet_tools.diff.environment.pools import refused_pool_changes
 from gpufleet_tools.diff.evaluation import EvaluatedResource, EvaluatedStack
 from gpufleet_tools.diff.labels import CONTRACT
@@ -26,6 +27,7 @@ _OWN = frozenset(
         "arc-minor-version",
         "arc-replaced",
         "cluster-moved",
+        "control-plane-zones",
         "downgrade",
         "immutable",
         "kubespray",
@@ -35,6 +37,7 @@ _OWN = frozenset(
         "protection-removed",
         "shorter-grace-period",
         "spot-capacity",
+        "zone-removed",
     }
 )
 """Names of refused changes that are not findings."""
@@ -112,6 +115,8 @@ def refused_changes(
     yield from _unprotected(old.resources, new.resources)
     yield from _downgrades(old.resources, new.resources)
     yield from refused_pool_changes(old.resources, new.resources)
+    if not moved:
+        yield from refused_zone_changes(old, new)
     yield from (("kubespray", message) for message in refused_kubespray_changes(old.resources, new.resources))
 
 

@@ -19,7 +19,7 @@ from gpufleet.aws.eks.cluster_args import (
     SystemAmiType,
     SystemNodes,
 )
-from gpufleet.aws.eks.network_rules import zone_problems
+from gpufleet.aws.eks.network_rules import control_plane_zone_problems, zone_problems
 from gpufleet.aws.karpenter.policies import CLUSTER_NAME_LIMIT, partition_of
 from gpufleet.problem import Problem, under
 
@@ -43,6 +43,8 @@ def cluster_problems(args: EksClusterArgs) -> Iterator[Problem]:
     yield from _place(args)
     subnets = args.network.private_subnets
     yield from zone_problems(("network", "private_subnets"), [(zone, zone) for zone in subnets], args.region)
+    zones = args.network.control_plane_zones
+    yield from control_plane_zone_problems(("network", "control_plane_zones"), zones, [*subnets])
     yield from _version(args.kubernetes_version)
     yield from addon_problems(args)
     yield from under(("endpoint",), _endpoint(args.endpoint))

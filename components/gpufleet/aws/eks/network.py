@@ -67,6 +67,7 @@ class EksNetwork(pulumi.ComponentResource):
         self.reference = NetworkReference(
             vpc_id=vpc.id,
             private_subnets={zone: subnet.id for zone, subnet in private.items()},
+            control_plane_zones=args.control_plane_zones,
             cidr=args.cidr,
             discoverable=True,
             needs=ways_out,

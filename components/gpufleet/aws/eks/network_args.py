@@ -44,6 +44,10 @@ class NetworkReference:
     """ID of the VPC. DNS must be enabled: `enableDnsSupport` and `enableDnsHostnames`."""
     private_subnets: Mapping[str, pulumi.Input[str]]
     """IDs of the subnets for nodes and control plane interfaces, by zone; at least two zones."""
+    control_plane_zones: Sequence[str] = ()
+    """Zones of the control plane's interfaces and of the system nodes, at least two; if empty, all. EKS keeps the zones
+    that a cluster was created with (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html). To add a zone
+    for nodes later, list here those that the cluster has."""
     cidr: pulumi.Input[str]
     """IPv4 range of the VPC, which may reach the API server. For an existing VPC, use the output `cidr_block` of
     `Vpc.get`."""
@@ -51,6 +55,12 @@ class NetworkReference:
     """Whether the subnets already have the tag `karpenter.sh/discovery`. If not, the cluster adds it."""
     needs: Sequence[pulumi.Resource] = ()
     """Resources that must exist before a node starts, and outlive the last node: the NAT gateways and endpoints."""
+
+    @property
+    def control_plane_subnets(self) -> list[pulumi.Input[str]]:
+        """Return the IDs of the subnets of the control plane's interfaces and of the system nodes."""
+        zones = self.control_plane_zones
+        return [subnet for zone, subnet in self.private_subnets.items() if not zones or zone in zones]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +74,8 @@ class EksNetworkArgs:
     zones: Sequence[str]
     """Availability zones by full name, such as `eu-west-1a`; at least two, usually three. A zone's subnets depend only
     on its letter, so adding or removing zones does not move others."""
+    control_plane_zones: Sequence[str] = ()
+    """Zones of the control plane's interfaces and of the system nodes; see `NetworkReference`."""
     cidr: str = "10.0.0.0/16"
     """Address range of the VPC, a private range from /16 to /20. Each zone gets an eighth of it, and every pod uses one
     address."""

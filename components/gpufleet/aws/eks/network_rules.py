@@ -32,6 +32,7 @@ def network_problems(args: EksNetworkArgs) -> Iterator[Problem]:
     yield from _region(args.region)
     yield from zone_problems(("zones",), [*enumerate(args.zones)], args.region)
     yield from _zone_letters(args.zones)
+    yield from control_plane_zone_problems(("control_plane_zones",), args.control_plane_zones, args.zones)
     yield from _cidr(args.cidr)
     yield from _nat(args)
     yield from _interface_endpoints(args)
@@ -57,6 +58,17 @@ def zone_problems(path: Path, zones: Sequence[tuple[int | str, str]], region: st
         if not re.fullmatch(rf"{re.escape(region)}[a-z]", zone):
             message = f"{zone!r} is not a zone of region {region!r}; write for example '{region}a'"
             yield Problem((*path, key), "zone-of-another-region", message)
+
+
+def control_plane_zone_problems(path: Path, zones: Sequence[str], network: Sequence[str]) -> Iterator[Problem]:
+    """Yield problems of the control plane's zones, which are some of the `network`'s; none means all."""
+    if zones and len(set(zones)) < FEWEST_ZONES:
+        message = f"has {len(set(zones))} of the {FEWEST_ZONES} zones that EKS requires; list those of the cluster"
+        yield Problem(path, "too-few-zones", message)
+    for index, zone in enumerate(zones):
+        if zone not in network:
+            message = f"{zone!r} is not a zone of the network; use {', '.join(network)}"
+            yield Problem((*path, index), "zone-of-no-network", message)
 
 
 def _zone_letters(zones: Sequence[str]) -> Iterator[Problem]:

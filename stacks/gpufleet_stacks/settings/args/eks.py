@@ -27,6 +27,7 @@ def network_args(cluster: EksClusterSettings, network: OwnNetwork) -> EksNetwork
         cluster_name=cluster.name,
         region=cluster.region,
         zones=network.zones,
+        control_plane_zones=network.control_plane_zones,
         cidr=network.cidr,
         nat=NAT[network.nat_gateways],
         interface_endpoints=network.interface_endpoints,

@@ -20,6 +20,9 @@ class OwnNetwork(Model):
     """Address range of the VPC."""
     zones: Annotated[tuple[Zone, ...], Field(min_length=FEWEST_ZONES)]
     """Availability zones; three are usual. More zones make scarce GPU types easier to obtain."""
+    control_plane_zones: tuple[Zone, ...] = ()
+    """Zones of the control plane and the system nodes; if omitted, all zones of the network. EKS keeps the zones that a
+    cluster was created with. Before you add a zone for jobs, list here the zones that the cluster has."""
     nat_gateways: Literal["single", "perZone", "none"] = "single"
     """NAT gateways. `single` costs least, but all zones lose internet access if its zone fails; `perZone` avoids that.
     With `none`, you provide the nodes' route to registries and GitHub."""
@@ -37,6 +40,9 @@ class ExistingNetwork(Model):
     """ID of the VPC."""
     private_subnets: Annotated[dict[Zone, ResourceId], Field(min_length=FEWEST_ZONES)]
     """IDs of the nodes' subnets, by zone."""
+    control_plane_zones: tuple[Zone, ...] = ()
+    """Zones of the control plane and the system nodes; if omitted, all zones of the network. EKS keeps the zones that a
+    cluster was created with. Before you add a zone for jobs, list here the zones that the cluster has."""
 
 
 Network = Annotated[OwnNetwork | ExistingNetwork, Field(discriminator="kind")]

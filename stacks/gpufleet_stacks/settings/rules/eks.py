@@ -80,7 +80,9 @@ def the_cluster_is_possible(settings: EksSettings) -> Iterator[Problem]:
         yield from NETWORK.placed(network_problems(network_args(cluster, network)))
     subnets = {zone: zone for zone in zones(cluster)}
     cidr = network.cidr if network.kind == "own" else ""
-    reference = NetworkReference(vpc_id="", private_subnets=subnets, cidr=cidr)
+    reference = NetworkReference(
+        vpc_id="", private_subnets=subnets, control_plane_zones=network.control_plane_zones, cidr=cidr
+    )
     found = cluster_problems(cluster_args(cluster, reference))
     # The zones of an own network have been checked above.
     yield from CLUSTER.placed(each for each in found if not (network.kind == "own" and each.path[0] == "network"))

@@ -137,6 +137,20 @@ def told(**args: Any) -> dict[str, Any]:
     return {key: value for key, value in inputs.items() if key not in ("serviceRole", "clusterSecurityGroup")}
 
 
+def test_a_zone_for_jobs_changes_neither_control_plane_nor_system_nodes() -> None:
+    network = NetworkReference(
+        vpc_id="vpc-1",
+        private_subnets={**SUBNETS, "eu-west-1c": "subnet-3"},
+        control_plane_zones=[*SUBNETS],
+        cidr="10.0.0.0/16",
+    )
+    before, after = (cluster(**args)[1] for args in ({}, {"network": network}))
+    assert control_plane(after).inputs == control_plane(before).inputs
+    assert [each.inputs for each in of_kind(after, "NodeGroup")] == [
+        each.inputs for each in of_kind(before, "NodeGroup")
+    ]
+
+
 def test_pulumi_eks_is_told_to_make_the_control_plane_alone() -> None:
     """All of it: whatever it is not told it decides by itself, and no plan shows it."""
     off = {"enabled": False, "resolveConflictsOnCreate": "OVERWRITE", "resolveConflictsOnUpdate": "OVERWRITE"}

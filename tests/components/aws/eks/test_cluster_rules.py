@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from dataclasses import replace
 from typing import Any
 
 import botocore.loaders
@@ -57,6 +58,10 @@ def test_nothing_is_wrong_with_what_other_tests_start_from(args: dict[str, Any])
         ({"partition": "aws-cn"}, "partition: 'aws-cn' is not the partition of region 'eu-west-1'; use 'aws'"),
         ({"network": in_zones()}, "network.private_subnets: has 0 zones; EKS requires at least 2"),
         ({"network": in_zones("eu-west-1a")}, "network.private_subnets: has 1 zones; EKS requires at least 2"),
+        (
+            {"network": replace(in_zones("eu-west-1a", "eu-west-1b"), control_plane_zones=["eu-west-1a"])},
+            "network.control_plane_zones: has 1 of the 2 zones that EKS requires; list those of the cluster",
+        ),
         (
             {"network": in_zones("eu-west-1a", "eu-west-2a")},
             "network.private_subnets.eu-west-2a: 'eu-west-2a' is not a zone of region 'eu-west-1'",

@@ -308,6 +308,7 @@ _EKS: Mapping[str, Effect] = {
     "cluster.network.kind": operators("VPC"),
     "cluster.network.cidr": operators("address range of the VPC"),
     "cluster.network.zones": operators("zones of the VPC"),
+    "cluster.network.controlPlaneZones": operators("zones of the control plane"),
     "cluster.network.natGateways": operators("NAT gateways"),
     "cluster.network.interfaceEndpoints": operators("VPC interface endpoints"),
     "cluster.network.vpcId": operators("ID of the VPC"),
