@@ -101,7 +101,7 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def hermetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the caller's Pulumi, and no cluster, reaches a test; nothing is coloured."""
     for variable in [*os.environ]:
-        if variable.startswith("PULUMI_") or variable == "KUBECONFIG":
+        if variable.startswith("PULUMI_") or variable in ("KUBECONFIG", "RUNNER_ENVIRONMENT"):
             monkeypatch.delenv(variable)
     monkeypatch.setenv("NO_COLOR", "1")
     # Both would force colours, whatever NO_COLOR says.

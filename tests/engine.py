@@ -50,7 +50,7 @@ def isolated(folder: pathlib.Path) -> dict[str, str]:
         "KUBECONFIG": os.devnull,
         "NO_COLOR": "1",
     }
-    without = ("SSH_AUTH_SOCK", "PYTHONPATH", "VIRTUAL_ENV", "PULUMI_PYTHON_CMD")
+    without = ("RUNNER_ENVIRONMENT", "SSH_AUTH_SOCK", "PYTHONPATH", "VIRTUAL_ENV", "PULUMI_PYTHON_CMD")
     return {key: value for key, value in environment.items() if key not in without}
 
 

@@ -26,6 +26,11 @@ ADDED: Edit = (MI300, "  gpu-runners:projects:\n", f"{WORKER}  gpu-runners:proje
 REMOVED: Edit = (MI300, WORKER, "")
 NO_NVKIND: Edit = (A10, "nvkind: true", "nvkind: false")
 TO_118: Edit = (A10, "1.17.8-1", "1.18.0-1")
+PLACE = "      etcdDeployment: host\n"
+BASTION = f"{{kind: bastion, address: 192.0.2.8, hostKeys: [{KEY}]}}"
+ANOTHER = BASTION.replace("192.0.2.8", "192.0.2.9")
+EXISTING: Edit = (MI300, "    kubeconfig: {kind: kubespray}\n", "    kubeconfig: {kind: context, context: mi300}\n")
+SECTION = STACKS["mi300"][STACKS["mi300"].index("    kubespray:\n") : STACKS["mi300"].index("    nodePools:\n")]
 FIRST = STACKS["mi300"][STACKS["mi300"].index("          mi300x-austin-1:") :]
 FIRST = FIRST[: FIRST.index("          mi300x-austin-2:")]
 
@@ -120,6 +125,59 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=((MI300, "proxyMode: ipvs", "proxyMode: nftables"),),
         resources="1 updated; kubespray runs cluster.yml for mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1"
         " to apply calico_nftable_mode and kube_proxy_mode: kube-proxy restarts on every node; no node is drained",
+    ),
+    "run-kubespray-on-a-bastion": PullRequest(
+        edits=((MI300, PLACE, f"{PLACE}      runOn: {BASTION}\n      movedFrom: {{kind: here}}\n"),),
+        resources="6 deleted, 1 updated, 8 created; kubespray's journal of mi300 moves to bastion (192.0.2.8); nothing"
+        " runs on the machines",
+    ),
+    "run-kubespray-on-another-bastion": PullRequest(
+        first=((MI300, PLACE, f"{PLACE}      runOn: {BASTION}\n"),),
+        edits=((MI300, f"runOn: {BASTION}", f"runOn: {ANOTHER}\n      movedFrom: {BASTION}"),),
+        resources="8 updated, 2 created; kubespray's journal of mi300 moves to bastion (192.0.2.9); nothing runs on the"
+        " machines",
+    ),
+    "end-the-move": PullRequest(
+        first=((MI300, PLACE, f"{PLACE}      runOn: {BASTION}\n      movedFrom: {{kind: here}}\n"),),
+        edits=((MI300, "      movedFrom: {kind: here}\n", ""),),
+        resources="2 deleted, 1 updated",
+    ),
+    "run-kubespray-on-a-bastion-without-the-journal": PullRequest(
+        edits=((MI300, PLACE, f"{PLACE}      runOn: {BASTION}\n      protect: false\n"),),
+        code=1,
+        headline="refused: protected, kubespray",
+        refused="protected in mi300, kubespray in mi300",
+        resources="8 deleted, 8 created; not protected from deletion: mi300: protect: false",
+        says=("the journal of mi300 is on the old one, so pulumi up would fail; add movedFrom",),
+    ),
+    "run-kubespray-on-another-bastion-without-the-journal": PullRequest(
+        first=((MI300, PLACE, f"{PLACE}      runOn: {BASTION}\n"),),
+        edits=((MI300, f"runOn: {BASTION}", f"runOn: {ANOTHER}"),),
+        code=1,
+        headline="refused: kubespray",
+        refused="kubespray in mi300",
+        resources="8 updated",
+        says=("the journal of mi300 is on the old one, so pulumi up would fail; add movedFrom",),
+    ),
+    "put-the-journal-in-another-folder": PullRequest(
+        edits=((MI300, PLACE, f"{PLACE}      directory: /srv/kubespray\n"),),
+        code=1,
+        headline="refused: kubespray",
+        refused="kubespray in mi300",
+        resources="8 updated",
+        says=("directory: /srv/kubespray/mi300 has no journal of mi300", "first move ~/.kubespray/mi300 there"),
+    ),
+    "give-up-protection": PullRequest(
+        edits=((MI300, PLACE, f"{PLACE}      protect: false\n"),),
+        options=("--allow", "protection-removed"),
+        resources="1 updated; not protected from deletion: mi300: protect: false",
+    ),
+    "a-label-of-a-cluster-without-protection": PullRequest(
+        first=((MI300, PLACE, f"{PLACE}      protect: false\n"),),
+        edits=((MI300, "proxyMode: ipvs", "proxyMode: iptables"),),
+        resources="1 updated; not protected from deletion: mi300: protect: false; kubespray runs cluster.yml for"
+        " mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1 to apply kube_proxy_mode: kube-proxy restarts on"
+        " every node; no node is drained",
     ),
     "make-the-cluster-s-key-anew": PullRequest(
         first=(
@@ -221,8 +279,8 @@ def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, af
     assert refused_kubespray_changes(converge(before), converge(after)) == []
 
 
-def test_a_cluster_that_comes_or_goes_runs_nothing_that_can_be_said() -> None:
-    assert runs([], converge(told("a"))) == runs(converge(told("a")), []) == []
+def test_a_cluster_that_comes_runs_nothing_that_can_be_said() -> None:
+    assert runs([], converge(told("a"))) == []
 
 
 def cluster_on(kind: str) -> list[EvaluatedResource]:
@@ -233,9 +291,16 @@ def cluster_on(kind: str) -> list[EvaluatedResource]:
     return [made.model_copy(update={"urn": urn, "type": type_token, "name": "mi300-cluster", "inputs": inputs})]
 
 
-def test_another_machine_for_kubespray_would_reset_the_cluster() -> None:
+def test_a_revision_without_the_address_of_the_bastion_says_what_it_knows() -> None:
+    """One that an older version of this command evaluates."""
     (refused,) = refused_kubespray_changes(cluster_on("local"), cluster_on("remote"))
     assert refused.startswith("runOn: another machine would run kubespray, but the journal of mi300 is on the old one")
     assert not refused_kubespray_changes(cluster_on("local"), cluster_on("local"))
-    # A cluster that goes for good is another matter: the engine asks about that.
-    assert not refused_kubespray_changes(cluster_on("local"), [])
+
+
+def test_a_cluster_that_goes_is_reset_and_one_whose_journal_moves_is_not() -> None:
+    before = [*cluster_on("local"), *converge(told("a"))]
+    assert runs(before, []) == ["kubespray runs reset.yml for first and a: Kubernetes and the data of etcd are deleted"]
+    # The engine asks about that.
+    assert refused_kubespray_changes(before, []) == []
+    assert runs(before, before) == []

@@ -25,7 +25,7 @@ from gpufleet_tools.diff.evaluation import (
 )
 from gpufleet_tools.diff.labels import LabelChange, RefusedChange, contract_violations, label_changes
 from gpufleet_tools.diff.machines import runs
-from gpufleet_tools.diff.refused_changes import NewFinding, cluster_moved, refused_changes
+from gpufleet_tools.diff.refused_changes import NewFinding, cluster_moved, refused_changes, unprotected_clusters
 from gpufleet_tools.diff.resources import ResourceChange, resource_changes
 from gpufleet_tools.diff.revisions import Compared, Revision
 from gpufleet_tools.diff.settings.changes import SettingChange, setting_changes
@@ -70,9 +70,11 @@ class StackDifference(Documented):
     """Runs on machines of an existing stack during `pulumi up`, in order."""
     findings: list[NewFinding]
     """Findings that the base does not have."""
+    unprotected: list[str] = []
+    """Clusters of the head that `pulumi destroy` would delete without being refused, each with its setting."""
 
 
-_NAMES = frozenset({"stack", "state"})
+_NO_CHANGES = frozenset({"stack", "state", "unprotected"})
 """Fields of a stack's difference that are not changes."""
 
 
@@ -108,7 +110,7 @@ class Difference(Documented):
         """Whether anything changes."""
         return bool(self.labels) or any(
             each.state != "existing"
-            or any(getattr(each, field) for field in StackDifference.model_fields if field not in _NAMES)
+            or any(getattr(each, field) for field in StackDifference.model_fields if field not in _NO_CHANGES)
             for each in self.stacks
         )
 
@@ -278,6 +280,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         cost=_cost(before, after),
         runs=runs(old.resources, new.resources) if before and after else [],
         findings=[_finding(each) for each in new.findings if (each.name, each.path) not in known],
+        unprotected=unprotected_clusters(new.resources),
     )
 
 

@@ -30,8 +30,8 @@ _MANY = 4
 
 
 def runs(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
-    """Return the runs in order, one line each. Clusters that only one revision has are omitted."""
-    return [*_toolkits(before, after), *_playbooks(before, after)]
+    """Return the runs in order, one line each. Clusters that only the new revision has are omitted."""
+    return [*_toolkits(before, after), *_moved(before, after), *_playbooks(before, after), *_ends(before, after)]
 
 
 def refused_kubespray_changes(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> list[str]:
@@ -39,25 +39,65 @@ def refused_kubespray_changes(before: Sequence[EvaluatedResource], after: Sequen
     impossible = (
         str(problem) for old, new in _clusters(before, after) for problem in change_problems(settled(old), new)
     )
-    return [*_moves(before, after), *impossible]
+    return [*_unmoved(before, after), *impossible]
 
 
-def _moves(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
-    """Yield a line for each cluster whose kubespray would run on another machine. Local and remote commands are
-    different types of resources, so Pulumi would delete the old command, which resets the cluster."""
-    old, new = ({each.name: each.urn for each in side if _resets(each)} for side in (before, after))
-    for name in old.keys() & new.keys():
-        if old[name] != new[name]:
+def _unmoved(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    """Yield a line for each cluster whose kubespray would run on another machine, or in another folder, without its
+    journal."""
+    old, new = ({each.name: each for each in side if resets_a_cluster(each)} for side in (before, after))
+    moved = _handed_over(before)
+    for name in old.keys() & new.keys() - _handed_over(after).keys():
+        cluster = name.removesuffix("-cluster")
+        # After a move, the payload of the cluster's own command is the journal.
+        if _place(old[name], moved.get(name)) != _place(new[name]):
             yield (
-                f"runOn: another machine would run kubespray, but the journal of {name.removesuffix('-cluster')} is on"
-                " the old one; pulumi up fails while protect is on, and otherwise resets the live cluster; restore"
-                " runOn"
+                f"runOn: another machine would run kubespray, but the journal of {cluster} is on the old one, so pulumi"
+                " up would fail; add movedFrom with the old value of runOn, or restore runOn"
+            )
+        elif _folder(old[name]) != _folder(new[name]):
+            yield (
+                f"directory: {_folder(new[name])} has no journal of {cluster}, so pulumi up would fail; restore"
+                f" directory, or first move {_folder(old[name])} there (--allow kubespray)"
             )
 
 
-def _resets(each: EvaluatedResource) -> bool:
+def _moved(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    """Yield a line for each cluster whose journal moves to another machine."""
+    done = _handed_over(before)
+    for name, each in _handed_over(after).items():
+        if name not in done or done[name].inputs.get("stdin") != each.inputs.get("stdin"):
+            to = json.loads(str(each.inputs["stdin"]))["to"]
+            yield f"kubespray's journal of {name.removesuffix('-cluster')} moves to {to}; nothing runs on the machines"
+
+
+def resets_a_cluster(each: EvaluatedResource) -> bool:
     """Return whether the deletion of a resource resets a cluster."""
     return f"{_CLUSTER}$" in each.urn and str(each.inputs.get("delete")).endswith("/run reset")
+
+
+def _handed_over(side: Sequence[EvaluatedResource]) -> Mapping[str, EvaluatedResource]:
+    """Return the commands that read a journal on its old machine, by name of the cluster's command."""
+    found = (each for each in side if hands_over(each))
+    return {each.name.replace("-previous-cluster", "-cluster"): each for each in found}
+
+
+def hands_over(each: EvaluatedResource) -> bool:
+    """Return whether a resource reads a journal on its old machine. It may have the URN of the cluster that it was."""
+    return f"{_CLUSTER}$" in each.urn and str(each.inputs.get("create")).endswith("/run hand-over")
+
+
+def _place(cluster: EvaluatedResource, moved: EvaluatedResource | None = None) -> str:
+    """Return the machine that runs kubespray, without the name of a bastion, which is free; older revisions only show
+    whether it is the one that runs Pulumi."""
+    stdin = (moved or cluster).inputs.get("stdin")
+    payload = json.loads(stdin) if isinstance(stdin, str) and stdin.startswith("{") else {}
+    machine = str(payload.get("to" if moved else "machine", ""))
+    return f"{cluster.type} {machine.partition(' (')[2]}"
+
+
+def _folder(cluster: EvaluatedResource) -> str:
+    return str(cluster.inputs["delete"]).removesuffix("/run reset").rpartition(" ")[2]
 
 
 # -- kubespray --------------------------------------------------------------------------------------------------------
@@ -95,6 +135,19 @@ def _playbooks(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedRes
             journal = committed(journal, new, step)
         for step in removals(journal, new):
             yield _description(step, journal, new)
+
+
+def _ends(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
+    """Yield a line for each cluster that the deletion of its command resets. A cluster whose kubespray would run on
+    another machine has a command of the same name, for which the deletion of the old one is refused."""
+    kept = {each.name for each in after if resets_a_cluster(each)}
+    for each in before:
+        if resets_a_cluster(each) and each.name not in kept:
+            converge = each.name.replace("-cluster", "-converge")
+            payloads = [_desired(other.inputs.get("stdin")) for other in before if other.name == converge]
+            nodes = next((list(desired["nodes"]) for desired in payloads if desired), [])
+            where = f" for {_named(nodes)}" if nodes else ""
+            yield f"kubespray runs reset.yml{where}: Kubernetes and the data of etcd are deleted"
 
 
 def _description(step: Step, journal: Journal, desired: Desired) -> str:

@@ -15,7 +15,7 @@ from gpufleet_tools.diff.environment.network import refused_zone_changes
 from gpufleet_tools.diff.environment.pools import refused_pool_changes
 from gpufleet_tools.diff.evaluation import EvaluatedResource, EvaluatedStack
 from gpufleet_tools.diff.labels import CONTRACT
-from gpufleet_tools.diff.machines import refused_kubespray_changes
+from gpufleet_tools.diff.machines import hands_over, refused_kubespray_changes, resets_a_cluster
 from gpufleet_tools.diff.resources import ResourceChange
 from gpufleet_tools.plan.plan import RELEASE
 
@@ -205,7 +205,7 @@ def _controllers(old: EvaluatedStack, new: EvaluatedStack) -> Found:
 
 
 def _unprotected(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
-    after = {each.urn: each for each in new}
+    after = {each.urn: each for each in new if not hands_over(each)}
     lost = [
         f"{each.type.split(':')[-1]} {each.name}"
         for each in old
@@ -219,6 +219,18 @@ def _unprotected(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResour
             " delete the cluster with all jobs; keep protect and deletionProtection on, and turn them off only in the"
             " pull request before a pulumi destroy (--allow protection-removed)",
         )
+
+
+def unprotected_clusters(side: Sequence[EvaluatedResource]) -> list[str]:
+    """Return the clusters whose deletion nothing refuses, each with the setting that allows it."""
+    return [
+        *(f"{each.name}: deletionProtection: false" for each in side if each.inputs.get("deletionProtection") is False),
+        *(
+            f"{each.name.removesuffix('-cluster')}: protect: false"
+            for each in side
+            if resets_a_cluster(each) and not _is_protected(each)
+        ),
+    ]
 
 
 def _is_protected(each: EvaluatedResource) -> bool:

@@ -148,6 +148,8 @@ def text(difference: Difference) -> str:
         lines.append(
             f"{'allowed' if refusal.allowed else 'refused'}: {refusal.stack}: {refusal.message} [{refusal.name}]"
         )
+    for stack in difference.stacks:
+        lines += [f"not protected from deletion: {line}" for line in stack.unprotected]
     if difference.labels:
         lines += ["", f"users: {_users(difference.labels)}"]
         lines += [f"  {change.label} ({change.stack}): {_label_line(change)}" for change in difference.labels]
@@ -248,6 +250,7 @@ def _highlights(stacks: Sequence[StackDifference]) -> Iterator[str]:
     """Yield the first changes of each kind that the number of resources does not show."""
     for lines in (
         [f"cluster of {stack.stack} moves, {stack.moved}" for stack in stacks if stack.moved],
+        [f"not protected from deletion: {line}" for stack in stacks for line in stack.unprotected],
         [line for stack in stacks for line in stack.pools],
         # Secrets of new and removed stacks are not listed.
         [f"secret {_plain(line)}" for stack in stacks if stack.state == "existing" for line in stack.secrets],

@@ -16,11 +16,13 @@ _CLUSTER, _TOOLKIT = "gpu-runners:index:KubesprayCluster", "gpu-runners:index:Nv
 
 _COMMANDS = frozenset({"command:local:Command", "command:remote:Command"})
 
-_DRIVER = re.compile(r"(?P<folder>\S+)/run (?P<step>\w+)")
+_DRIVER = re.compile(r"exec (?P<folder>\S+)/run (?P<step>[\w-]+)$")
 """Call of the driver, which runs kubespray and has one folder for each cluster."""
 
 _STEPS = {
     "enroll": "deletion resets the cluster",
+    "adopt": "takes over kubespray's journal; deletion resets the cluster",
+    "hand-over": "seals kubespray's journal, and passes it to the machine that runs kubespray now",
     "entrust": "writes the secrets: SSH key, secret variables",
     "kubeconfig": "reads the administrator's kubeconfig",
 }
@@ -44,7 +46,7 @@ def completed(plan: Plan, settings: Settings) -> Plan:
     if args is None:
         return plan
     payloads = {
-        "converge": converge_input(args, repr(UNKNOWN)),
+        "converge": converge_input(args, repr(UNKNOWN), repr(UNKNOWN)),
         "kubeconfig": kubeconfig_input(args, repr(UNKNOWN)),
     }
 
@@ -109,7 +111,7 @@ def _step(resource: Resource) -> tuple[str, str]:
     if resource.type not in _COMMANDS:
         return "", ""
     call = resource.inputs.get("create") or resource.inputs.get("delete")
-    found = _DRIVER.fullmatch(call) if isinstance(call, str) else None
+    found = _DRIVER.search(call) if isinstance(call, str) else None
     return (found["folder"], found["step"]) if found else ("", "")
 
 

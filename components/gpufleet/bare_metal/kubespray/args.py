@@ -166,7 +166,11 @@ class KubesprayClusterArgs:
     """Login for the nodes, used by the machine that runs kubespray. The user needs passwordless sudo. None if variables
     define a connection for every node."""
     runner: KubesprayRunner | None = None
-    """Machine that runs kubespray; None for the one that runs Pulumi."""
+    """Machine that runs kubespray; None for the one that runs Pulumi. For an existing cluster, change it together with
+    `moved_from`."""
+    moved_from: KubesprayRunner | Literal["here"] | None = None
+    """Machine that ran kubespray before `runner` changed; `here` for the one that runs Pulumi. The cluster's journal
+    moves from it; set None afterwards."""
     directory: str = "~/.kubespray"
     """Folder on that machine for kubespray and for the cluster's inventory, journal, logs, facts and secrets."""
     kubespray: Kubespray = Kubespray()

@@ -7,21 +7,24 @@ import json
 import shlex
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 from pulumi_command import local, remote
 
 from gpufleet import problem
-from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
-from gpufleet.bare_metal.kubespray.driver import converge, folder, install, payloads, playbook, settings, steps
+from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode, KubesprayRunner
+from gpufleet.bare_metal.kubespray.driver import converge, folder, install, move, payloads, playbook, settings, steps
 from gpufleet.bare_metal.kubespray.driver.converge import FOLDER
 from gpufleet.bare_metal.kubespray.inventory import described, desired, server_url, ssh_host
 from gpufleet.bare_metal.kubespray.rules import cluster_problems
 from gpufleet.bare_metal.ssh import SshHost, connection, known_hosts, ssh_config
 from gpufleet.problem import refuse
 
-MODULES: Sequence[ModuleType] = (converge, folder, install, payloads, playbook, settings, steps, problem)
+Command = local.Command | remote.Command
+"""A command on the machine that runs Pulumi, or on another."""
+
+MODULES: Sequence[ModuleType] = (converge, folder, install, move, payloads, playbook, settings, steps, problem)
 """The driver and what it imports, sent to the machine that runs kubespray."""
 
 BOOTSTRAP = """\
@@ -60,46 +63,65 @@ class KubesprayCluster(pulumi.ComponentResource):
         refuse(name, cluster_problems(args))
         super().__init__("gpu-runners:index:KubesprayCluster", name, None, opts)
         self._args = args
-        installed = self._installed(name)
-        # Its deletion resets the cluster, so what is in the cluster is deleted with it.
-        cluster = self._command(
-            f"{name}-cluster",
-            create="enroll",
-            delete="reset",
-            needs=[installed],
-            protect=args.protect,
-        )
+        cluster = self._cluster(name)
         nodes = [self._node(name, node, cluster) for node in args.nodes]
         needs = [*args.needs, *nodes]
         credentials = self._credentials(name, cluster)
         needs += [credentials] if credentials else []
         # A random revision ID that is no secret, so that a preview can show what else has changed.
         revision = pulumi.Output.unsecret(credentials.stdout) if credentials else pulumi.Output.from_input(None)
+        identity = pulumi.Output.unsecret(cluster.stdout)
         self.ready = self._command(
             f"{name}-converge",
             create="converge",
-            stdin=revision.apply(lambda revision: converge_input(args, revision)),
+            stdin=pulumi.Output.all(revision, identity).apply(lambda known: converge_input(args, *known)),
             needs=needs,
         )
         fetched = self._command(
             f"{name}-kubeconfig",
             create="kubeconfig",
-            stdin=pulumi.Output.unsecret(cluster.stdout).apply(lambda identity: kubeconfig_input(args, identity)),
+            stdin=identity.apply(lambda identity: kubeconfig_input(args, identity)),
             needs=[self.ready],
             secret=True,
         )
         self.kubeconfig = pulumi.Output.secret(fetched.stdout)
         self.register_outputs({"kubeconfig": self.kubeconfig, "kubernetes_version": args.kubernetes_version})
 
-    def _installed(self, name: str) -> local.Command | remote.Command:
-        """Install kubespray, its Ansible, and the driver."""
+    def _cluster(self, name: str) -> Command:
+        """Register the cluster. Deleting it resets its machines, so what is in the cluster is deleted with it."""
+        args = self._args
+        installed = self._installed(f"{name}-kubespray", args.runner)
+        if args.moved_from is not None:
+            packed = self._handed_over(name)
+            begin: dict[str, Any] = {"create": "adopt", "stdin": packed.stdout, "needs": [installed, packed]}
+        else:
+            # Local and remote commands are different types. With an alias, Pulumi tries to update a resource of the
+            # other type, which fails or finds no journal. Without one, it would delete it, and so reset the cluster.
+            other = "command:local:Command" if args.runner else "command:remote:Command"
+            begin = {"create": "enroll", "update": "enrolled", "stdin": enroll_input(args), "needs": [installed]}
+            begin["aliases"] = [pulumi.Alias(type_=other)]
+        return self._command(f"{name}-cluster", delete="reset", protect=args.protect, **begin)
+
+    def _handed_over(self, name: str) -> Command:
+        """Seal the journal on the machine that ran kubespray before, and read it. If one of the two machines is local,
+        this command takes over the URN of the old one's cluster, so that Pulumi does not delete that."""
+        before = None if self._args.moved_from == "here" else self._args.moved_from
+        prefix = f"{name}-previous" if before and self._args.runner else name
         return self._command(
-            f"{name}-kubespray", create=install_line(self._args), stdin=install_input(self._args), shell=True
+            f"{prefix}-cluster",
+            at=before,
+            create="hand-over",
+            stdin=hand_over_input(self._args),
+            needs=[self._installed(f"{prefix}-kubespray", before)],
+            secret=True,
         )
 
-    def _node(
-        self, name: str, node: KubesprayNode, cluster: local.Command | remote.Command
-    ) -> local.Command | remote.Command:
+    def _installed(self, name: str, at: KubesprayRunner | None) -> Command:
+        """Install kubespray, its Ansible, and the driver on a machine; None for the one that runs Pulumi."""
+        line, stdin = install_line(self._args), install_input(self._args)
+        return self._command(name, at=at, create=line, stdin=stdin, shell=True)
+
+    def _node(self, name: str, node: KubesprayNode, cluster: Command) -> Command:
         """Register a machine. Creating it does nothing, because the common run adds it; deleting it removes the
         machine."""
         return self._command(
@@ -110,7 +132,7 @@ class KubesprayCluster(pulumi.ComponentResource):
             deleted_with=cluster,
         )
 
-    def _credentials(self, name: str, cluster: local.Command | remote.Command) -> local.Command | remote.Command | None:
+    def _credentials(self, name: str, cluster: Command) -> Command | None:
         """Register the secrets separately, so that a preview can show everything else."""
         key = self._args.login.private_key if self._args.login else None
         hosts = secret_hosts(self._args)
@@ -130,21 +152,27 @@ class KubesprayCluster(pulumi.ComponentResource):
         name: str,
         *,
         create: str | None = None,
+        update: str | None = None,
         delete: str | None = None,
         stdin: pulumi.Input[str] | None = None,
         needs: Sequence[pulumi.Resource] = (),
+        at: KubesprayRunner | Literal["runner"] | None = "runner",
         shell: bool = False,
         quiet: bool = False,
         secret: bool = False,
         **options: Any,
-    ) -> local.Command | remote.Command:
-        """Register one command of the driver. Its payload goes to standard input, which no process list and no error
-        shows. `triggers` are not used: pulumi-command replaces, and so deletes, a resource whose triggers change
-        (provider/pkg/provider/common/inputs.go at v1.2.1)."""
-        run = f"{folder_of(self._args)}/run"
+    ) -> Command:
+        """Register one command of the driver `at` a machine; None for the one that runs Pulumi.
+
+        Its payload goes to standard input, which no process list and no error shows. `triggers` are not used:
+        pulumi-command replaces, and so deletes, a resource whose triggers change
+        (provider/pkg/provider/common/inputs.go at v1.2.1).
+        """
+        runner = self._args.runner if at == "runner" else at
         given: dict[str, Any] = {
-            "create": create if shell or create is None else f"{run} {create}",
-            "delete": delete and f"{run} {delete}",
+            "create": create if shell else create and driver_line(self._args, create),
+            "update": update and driver_line(self._args, update),
+            "delete": delete and driver_line(self._args, delete),
             "stdin": stdin,
             # The output of a long run does not fit into the environment of a process.
             "add_previous_output_in_env": False,
@@ -156,15 +184,26 @@ class KubesprayCluster(pulumi.ComponentResource):
             ),
         }
         silent = quiet or secret
-        if self._args.runner is None:
+        if runner is None:
             return local.Command(name, logging=local.Logging.NONE if silent else None, **given)
-        way = connection(self._args.runner.host, self._args.runner.login)
+        way = connection(runner.host, runner.login)
         return remote.Command(name, connection=way, logging=remote.Logging.NONE if silent else None, **given)
 
 
 def folder_of(args: KubesprayClusterArgs) -> str:
     """Return the cluster's folder on the machine that runs kubespray, for a shell; `~` is its user's home."""
     return f"{args.directory}/{args.cluster}"
+
+
+def driver_line(args: KubesprayClusterArgs, command: str) -> str:
+    """Return the shell command that runs a command of the driver. A machine without the driver, such as an ephemeral
+    agent, says what to do."""
+    run = f"{folder_of(args)}/run"
+    missing = (
+        f"kubespray's journal of {args.cluster} is not on this machine; run Pulumi where it is, or move it to a bastion"
+        " (movedFrom)"
+    )
+    return f'test -x {run} || {{ echo "{missing}" >&2; exit 1; }}; exec {run} {command}'
 
 
 def install_line(args: KubesprayClusterArgs) -> str:
@@ -198,9 +237,29 @@ def node_input(node: KubesprayNode) -> str:
     return json.dumps(payload, indent=1)
 
 
-def converge_input(args: KubesprayClusterArgs, secrets: str | None) -> str:
-    """Return the payload of `converge` as JSON; `secrets` is the revision ID that `entrust` prints."""
+def enroll_input(args: KubesprayClusterArgs) -> str:
+    """Return the payload of `enroll` as JSON."""
+    payload: payloads.EnrollPayload = {"machine": _machine(args)}
+    return json.dumps(payload)
+
+
+def hand_over_input(args: KubesprayClusterArgs) -> str:
+    """Return the payload of `hand-over` as JSON."""
+    payload: payloads.HandOverPayload = {"to": _machine(args)}
+    return json.dumps(payload)
+
+
+def _machine(args: KubesprayClusterArgs) -> str:
+    """Return a description of the machine that runs kubespray."""
+    runner = args.runner
+    return f"{runner.host.name} ({runner.host.address})" if runner else "the machine that runs Pulumi"
+
+
+def converge_input(args: KubesprayClusterArgs, secrets: str | None, identity: str | None) -> str:
+    """Return the payload of `converge` as JSON. `secrets` is the revision ID that `entrust` prints, `identity` the
+    cluster's that `enroll` prints."""
     payload: payloads.ConvergePayload = {
+        "cluster": identity,
         "desired": desired(args),
         "secrets": secrets,
         "secret_hosts": [*secret_hosts(args)],

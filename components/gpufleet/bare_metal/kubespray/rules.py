@@ -77,6 +77,7 @@ def cluster_problems(args: KubesprayClusterArgs) -> Iterator[Problem]:
             _host_keys,
             network_problems,
             _logins,
+            _move,
             _versions,
             _choices,
             _api_server,
@@ -273,11 +274,22 @@ def _logins(args: KubesprayClusterArgs) -> Iterator[Problem]:
                         yield replace(problem, path=("nodes", by_ssh[number][0], *rest))
                 case _:
                     yield problem
-    if args.runner:
-        for problem in ssh_problems([args.runner.host], args.runner.login):
+    runners = {"runner": args.runner, "moved_from": None if args.moved_from == "here" else args.moved_from}
+    for argument, runner in runners.items():
+        for problem in ssh_problems([runner.host], runner.login) if runner else ():
             first, *rest = problem.path
             part: Path = ("host", *rest[1:]) if first == "hosts" else ("login", *rest)
-            yield replace(problem, path=("runner", *part))
+            yield replace(problem, path=(argument, *part))
+
+
+def _move(args: KubesprayClusterArgs) -> Iterator[Problem]:
+    before, after = args.moved_from, args.runner
+    if before is None:
+        return
+    places = [each and (each.host.address, each.host.port) for each in (None if before == "here" else before, after)]
+    if places[0] == places[1]:
+        message = "is the machine that runs kubespray now; name the one that ran it before, or remove it"
+        yield Problem(("moved_from",), "moved-from-itself", message)
 
 
 def _versions(args: KubesprayClusterArgs) -> Iterator[Problem]:

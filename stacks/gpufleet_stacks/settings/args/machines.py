@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import pulumi
 
@@ -21,7 +22,7 @@ from gpufleet.bare_metal.ssh import SshHost, SshLogin
 from gpufleet.nvidia.gpu_operator import NvidiaGpuOperatorArgs
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings, NodePool, NodeSettings
-from gpufleet_stacks.settings.models.kubespray import Jump, KubespraySettings, RunOnBastion, Ssh
+from gpufleet_stacks.settings.models.kubespray import Jump, KubespraySettings, RunHere, RunOnBastion, Ssh
 from gpufleet_stacks.settings.models.nvidia import ContainerToolkit
 from gpufleet_stacks.settings.models.taints import tolerations
 
@@ -44,7 +45,8 @@ def cluster_args(
         cluster=cluster.name,
         nodes=[node_args(name, node, pool, secret) for name, node, pool in machines(cluster)],
         login=login(ssh, key),
-        runner=runner(kubespray, ssh, key),
+        runner=runner(kubespray.run_on, ssh, key),
+        moved_from=moved_from(kubespray, ssh, key),
         directory=kubespray.directory,
         # These sections have the same fields as the components' arguments.
         kubespray=Kubespray(**dict(kubespray.source)),
@@ -128,15 +130,19 @@ def login_from_here(cluster: BareMetalCluster, ssh: Ssh, key: Key) -> SshLogin:
     )
 
 
-def runner(kubespray: KubespraySettings, ssh: Ssh, key: Key) -> KubesprayRunner | None:
-    """Return the machine that runs kubespray; None if it is the one that runs Pulumi."""
-    bastion = kubespray.run_on
+def runner(bastion: RunHere | RunOnBastion, ssh: Ssh, key: Key) -> KubesprayRunner | None:
+    """Return a machine that runs kubespray; None if it is the one that runs Pulumi."""
     if not isinstance(bastion, RunOnBastion):
         return None
     own = None if bastion.agent_socket else key
     return KubesprayRunner(
         host=_jump(bastion), login=SshLogin(user=ssh.user, private_key=own, agent_socket=bastion.agent_socket)
     )
+
+
+def moved_from(kubespray: KubespraySettings, ssh: Ssh, key: Key) -> KubesprayRunner | Literal["here"] | None:
+    """Return the machine from which the journal moves; None if it does not move."""
+    return None if kubespray.moved_from is None else runner(kubespray.moved_from, ssh, key) or "here"
 
 
 def _jump(host: Jump | RunOnBastion) -> SshHost:

@@ -287,6 +287,7 @@ def secret_variables(cluster: BareMetalCluster) -> Iterator[tuple[str, str]]:
 
 def needs_ssh_key(cluster: BareMetalCluster) -> bool:
     """Return whether any SSH login lacks an agent and therefore needs the stack's secret key."""
-    bastion = cluster.kubespray.run_on if cluster.kubespray else None
-    logins = [cluster.ssh, bastion if bastion and bastion.kind == "bastion" else None]
+    kubespray = cluster.kubespray
+    bastions = [kubespray.run_on, kubespray.moved_from] if kubespray else []
+    logins = [cluster.ssh, *(each for each in bastions if each and each.kind == "bastion")]
     return any(login is not None and login.agent_socket is None for login in logins)

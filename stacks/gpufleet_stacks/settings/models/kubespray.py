@@ -146,7 +146,10 @@ class KubespraySettings(Model):
     """Settings of the cluster that kubespray creates. Its machines are those of the node pools."""
 
     run_on: RunOn = RunHere(kind="here")
-    """Machine that runs kubespray."""
+    """Machine that runs kubespray. For an existing cluster, change it together with `movedFrom`."""
+    moved_from: RunOn | None = None
+    """Machine that ran kubespray before `runOn` changed, written like `runOn`. The next `pulumi up` moves the cluster's
+    journal from it; remove the setting afterwards."""
     directory: Filled = "~/.kubespray"
     """Folder on that machine for kubespray and for the cluster's inventory, journal, logs and secrets."""
     source: KubespraySource = KubespraySource()

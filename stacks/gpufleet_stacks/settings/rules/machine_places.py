@@ -33,6 +33,7 @@ def kubespray_places(cluster: BareMetalCluster) -> Places:
         "nodes": None,
         "login": None,
         "runner": None,
+        "moved_from": None,
         "kubespray": "source",
         "nvidia_runtime": None,
         "needs": None,
@@ -49,7 +50,8 @@ def kubespray_places(cluster: BareMetalCluster) -> Places:
         rows[where] = rows[*where, "name"] = section
         rows |= attributes(KubesprayNode, where, section, {"name": None, "labels": None, "taints": None})
         rows |= _labels_and_taints(where, section, pool, node.labels)
-    rows |= _login(("login",), cluster, bastion=False) | _runner()
+    rows |= _login(("login",), cluster, bastion=False)
+    rows |= _runner(("runner",), _RUN_ON) | _runner(("moved_from",), (*_KUBESPRAY, "movedFrom"))
     return Places(rows, _KUBESPRAY_WORDS)
 
 
@@ -85,19 +87,20 @@ def _login(where: Path, cluster: BareMetalCluster, *, bastion: bool) -> dict[Pat
     }
 
 
-def _runner() -> dict[Path, Path]:
+def _runner(where: Path, section: Path) -> dict[Path, Path]:
+    """Return the settings of a machine that runs kubespray, or ran it before."""
     return {
-        ("runner",): _RUN_ON,
-        ("runner", "host"): _RUN_ON,
-        **attributes(SshHost, ("runner", "host"), _RUN_ON),
-        ("runner", "host", "user"): (*_SSH, "user"),
-        ("runner", "login"): _RUN_ON,
-        ("runner", "login", "private_key"): _RUN_ON,
-        ("runner", "login", "user"): (*_SSH, "user"),
-        ("runner", "login", "agent_socket"): (*_RUN_ON, "agentSocket"),
-        ("runner", "login", "jump"): _RUN_ON,
-        ("runner", "login", "dial_seconds"): _RUN_ON,
-        ("runner", "login", "dial_attempts"): _RUN_ON,
+        where: section,
+        (*where, "host"): section,
+        **attributes(SshHost, (*where, "host"), section),
+        (*where, "host", "user"): (*_SSH, "user"),
+        (*where, "login"): section,
+        (*where, "login", "private_key"): section,
+        (*where, "login", "user"): (*_SSH, "user"),
+        (*where, "login", "agent_socket"): (*section, "agentSocket"),
+        (*where, "login", "jump"): section,
+        (*where, "login", "dial_seconds"): section,
+        (*where, "login", "dial_attempts"): section,
     }
 
 
@@ -106,6 +109,7 @@ _RENAMED = {"login": "ssh", "nvidia_runtime": "nvidiaContainerToolkit"}
 
 _KUBESPRAY_WORDS: dict[str, Words] = {
     "login-ways": _MISSING_KEY,
+    "moved-from-itself": "is the machine in runOn; name the one that ran kubespray before, or remove it".format_map,
     "etcd-without-docker": "docker requires containerManager: docker; use host".format_map,
     "runtime-without-containerd": (
         "requires containerd, but containerManager is {container_manager}; use containerd"

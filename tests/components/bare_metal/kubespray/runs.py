@@ -14,6 +14,7 @@ from typing import Any, cast
 from gpufleet.bare_metal.kubespray.args import Kubespray, KubesprayClusterArgs, KubesprayNode
 from gpufleet.bare_metal.kubespray.cluster import (
     converge_input,
+    driver_line,
     entrust_input,
     folder_of,
     install_input,
@@ -55,6 +56,8 @@ class Runner:
         self.args = args
         self.folder = pathlib.Path(folder_of(args))
         self.entrusted: str | None = None
+        self.identity: str | None = None
+        """Of the cluster, as the run for all is told it; None as in a first preview."""
         self._before: set[pathlib.Path] = set()
 
     def start(self, line: str, stdin: str = "", **environment: str) -> subprocess.Popen[str]:
@@ -82,7 +85,7 @@ class Runner:
 
     def begin(self, command: str, stdin: str = "") -> subprocess.Popen[str]:
         self._before = self._logs()
-        return self.start(f"{folder_of(self.args)}/run {command}", stdin)
+        return self.start(driver_line(self.args, command), stdin)
 
     def entrust(self, key: str | None = None, **variables: str) -> Outcome:
         """Hands over what is secret: these variables of all hosts, and those of each host."""
@@ -97,7 +100,7 @@ class Runner:
 
     def converge_begun(self, **changes: Any) -> subprocess.Popen[str]:
         self.args = dataclasses.replace(self.args, **changes)
-        return self.begin("converge", converge_input(self.args, self.entrusted))
+        return self.begin("converge", converge_input(self.args, self.entrusted, self.identity))
 
     def converge(self, **changes: Any) -> Outcome:
         """A `pulumi up` with changed arguments, without its deletions."""

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from gpufleet.bare_metal.kubespray.driver.folder import Cluster, RunError, say
 from gpufleet.bare_metal.kubespray.driver.install import InstallError, install
+from gpufleet.bare_metal.kubespray.driver.move import adopt, hand_over
 from gpufleet.bare_metal.kubespray.driver.payloads import (
     ConvergePayload,
     EntrustPayload,
@@ -66,6 +67,12 @@ HOST_SECRETS = "inventory/host_vars/{}/secrets.yml"
 
 SSH_FILES: tuple[Literal["ssh_config"], Literal["known_hosts"]] = ("ssh_config", "known_hosts")
 """Files of the SSH client, in the cluster's folder."""
+
+WHEN_MOVED = ("install", "hand-over", "adopt")
+"""Commands that a machine still runs after the cluster's journal has moved to another."""
+
+DELETIONS = ("remove", "reset")
+"""Commands that Pulumi runs when it deletes resources. After a move it deletes those of the old machine."""
 
 REMOVAL_PLAYBOOKS = ("remove-node.yml", "recover-control-plane.yml")
 """Playbooks that remove members."""
@@ -154,12 +161,31 @@ def set_up(cluster: Cluster, payload: InstallPayload) -> None:
 
 def enroll(cluster: Cluster) -> None:
     """Give the cluster an identity, which it keeps until it is reset."""
+    cluster.require_lasting_machine()
     with cluster.locked():
         journal = cluster.journal()
         if not journal["identity"]:
             journal = journal | {"identity": secrets.token_hex(8)}
             cluster.keep(journal)
     print(journal["identity"])
+
+
+def enrolled(cluster: Cluster) -> None:
+    """Print the identity of an existing cluster. Raise RunError if its journal is not on this machine."""
+    require_journal(cluster, None)
+    print(cluster.journal()["identity"])
+
+
+def require_journal(cluster: Cluster, identity: str | None) -> None:
+    """Raise RunError if the journal of the cluster with this identity is not on this machine. Without its journal, a
+    cluster would be set up as a new one. None stands for any cluster."""
+    found = cluster.journal()["identity"]
+    if not found or (identity is not None and found != identity):
+        raise RunError(
+            f"{cluster.folder}: has {'the journal of another cluster' if found else 'no journal of this cluster'}, on"
+            f" {socket.gethostname()}; run Pulumi on the machine that has it, restore runOn and directory, or set"
+            " movedFrom to the machine that ran kubespray before"
+        )
 
 
 def entrust(cluster: Cluster, payload: EntrustPayload) -> None:
@@ -197,6 +223,8 @@ def converge(cluster: Cluster, payload: ConvergePayload) -> None:
     """Bring the cluster to the desired state, except for removals: deleting a node's resource removes the node."""
     desired = payload["desired"]
     with cluster.locked() as lock:
+        if payload["cluster"] is not None:
+            require_journal(cluster, payload["cluster"])
         if problems := change_problems(cluster.journal(), desired):
             raise RunError("\n".join(map(str, problems)))
         stage(cluster, payload)
@@ -412,11 +440,25 @@ def kubeconfig(cluster: Cluster, payload: KubeconfigPayload) -> None:
 
 def run(cluster: Cluster, command: str, payload: Any) -> None:
     """Run a command with its payload, as decoded from JSON."""
+    if (destination := cluster.moved_to()) and command in DELETIONS:
+        say(f"the journal of this cluster has moved to {destination}; nothing to do here")
+        return
+    if destination and command not in WHEN_MOVED:
+        raise RunError(
+            f"{cluster.folder}: the journal of this cluster has moved to {destination}; set runOn to that machine, or"
+            " movedFrom to move the journal back"
+        )
     match command:
         case "install":
             set_up(cluster, payload)
         case "enroll":
             enroll(cluster)
+        case "enrolled":
+            enrolled(cluster)
+        case "hand-over":
+            hand_over(cluster, payload)
+        case "adopt":
+            adopt(cluster, payload)
         case "entrust":
             entrust(cluster, payload)
         case "converge":

@@ -47,6 +47,8 @@ class Cluster:
         self.folder = folder
         self._journal = folder / "journal.json"
         self._desired = folder / "desired.json"
+        self._sealed = folder / "journal.moved.json"
+        self._destination = folder / "moved-to"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
@@ -73,6 +75,35 @@ class Cluster:
     def keep(self, journal: Journal) -> None:
         """Write the journal atomically."""
         self.write("journal.json", json.dumps(journal, indent=1))
+
+    def require_lasting_machine(self) -> None:
+        """Raise RunError on GitHub's own runners, which are deleted after each job, together with the journal."""
+        if os.environ.get("RUNNER_ENVIRONMENT") == "github-hosted":
+            raise RunError(
+                f"{self.folder}: would hold kubespray's journal, but GitHub deletes this runner after the job; set"
+                " runOn to a bastion, or use a self-hosted runner that stays"
+            )
+
+    def seal(self, destination: str) -> None:
+        """Put the journal aside, so that no command finds it, and note where it goes. An older driver finds none
+        either."""
+        if self._journal.exists():
+            self.write(self._destination.name, destination)
+            self._journal.replace(self._sealed)
+
+    def sealed_journal(self) -> str | None:
+        """Return the text of the journal that was put aside; None if there is none."""
+        return self._sealed.read_text() if self._sealed.exists() else None
+
+    def moved_to(self) -> str | None:
+        """Return the machine to which the journal has moved; None if it has not."""
+        sealed = self._sealed.exists() and not self._journal.exists()
+        return self._destination.read_text() if sealed else None
+
+    def unseal(self) -> None:
+        """Forget that the journal has moved away, because it is back."""
+        for file in (self._sealed, self._destination):
+            file.unlink(missing_ok=True)
 
     def desired(self) -> Desired | None:
         """Return the last desired state; None if there is none."""

@@ -1,4 +1,5 @@
-"""Payloads of the driver's commands, which Pulumi sends as JSON on standard input. `enroll` and `reset` have none.
+"""Payloads of the driver's commands, which Pulumi sends as JSON on standard input. `reset` has
+none.
 
 Sent unchanged to the machine that runs kubespray: standard library only.
 """
@@ -18,6 +19,13 @@ class InstallPayload(TypedDict):
     """Source text of the driver's modules, by path. The bootstrap script writes them before the driver runs."""
     source: Source
     """Origin of kubespray."""
+
+
+class EnrollPayload(TypedDict):
+    """Payload of `enroll` and `enrolled`, which do not read it: a change of it makes Pulumi look for the journal."""
+
+    machine: str
+    """Description of the machine that runs kubespray."""
 
 
 class EntrustPayload(TypedDict):
@@ -47,9 +55,27 @@ class SshConnections(TypedDict):
     """Text that follows the hosts'."""
 
 
+class HandOverPayload(TypedDict):
+    """Payload of `hand-over`."""
+
+    to: str
+    """Description of the machine that runs kubespray from now on."""
+
+
+class AdoptPayload(TypedDict):
+    """Payload of `adopt`, printed by `hand-over`."""
+
+    identity: str
+    """Identity of the cluster."""
+    archive: list[str]
+    """Files of the cluster's folder: lines of Base64 of a compressed JSON object, with texts by path."""
+
+
 class ConvergePayload(TypedDict):
     """Payload of `converge`."""
 
+    cluster: str | None
+    """Identity of the cluster. A machine with another journal, or with none, refuses the run. None is not compared."""
     desired: Desired
     """Desired cluster."""
     secrets: str | None
