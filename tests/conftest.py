@@ -84,6 +84,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which ARC the scenarios ran with: a run without the real one must not look like one with it."""
+    for kind in ("simulated", "real"):
+        outcomes = {
+            outcome: sum(f"test_scenarios.py::test_arc[{kind}-" in each.nodeid for each in reports)
+            for outcome, reports in terminalreporter.stats.items()
+            if outcome in ("passed", "failed", "error", "skipped")
+        }
+        if any(outcomes.values()):
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
+            terminalreporter.write_line(f"scenarios of ARC, {kind}: {counts}")
+
+
 @pytest.fixture(autouse=True)
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test without the marker `process` starts none, so that `make check` stays fast."""

@@ -349,17 +349,14 @@ def _sandbox_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.sandbox import lifecycle, report
 
     bring_up = lifecycle.rehearse if arguments.engine else lifecycle.up
-    if arguments.arc == "real":
-        lifecycle.refuse_engine(arguments.engine)
-        bring_up = lifecycle.up_with_arc
-    outcome = bring_up(running, plan, arguments.binaries, arguments.jobs)
+    outcome = bring_up(running, plan, arguments.binaries, arguments.jobs, runs_arc=arguments.arc == "real")
     tables = report.tables(
         outcome.state,
         running.settings,
         plan,
         outcome.jobs,
         installed=arguments.engine is not None,
-        arc_runs=arguments.arc == "real",
+        runs_arc=arguments.arc == "real",
     )
     terminal.console().print(tables)
     print(f"\n{outcome.changed}: {_summary(outcome.state)}")
@@ -377,8 +374,8 @@ def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
     running = stack.read(root, arguments.stack)
     state, mix = lifecycle.status(running)
-    arc_runs = lifecycle.arc_runs(running)
-    terminal.console().print(report.tables(state, running.settings, running.plan(), mix, arc_runs=arc_runs))
+    runs_arc = lifecycle.runs_arc(running)
+    terminal.console().print(report.tables(state, running.settings, running.plan(), mix, runs_arc=runs_arc))
     print(f"\n{_summary(state)}")
     return FINDINGS if state.pending else OK
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.console import Console
 from gpufleet_tools.plan import stack
 from gpufleet_tools.sandbox import report
 from gpufleet_tools.sandbox.aws.tables import NodesTable
-from gpufleet_tools.sandbox.state import CloudState, NodeState, ScaleSetState, State
+from gpufleet_tools.sandbox.state import CloudState, NodeState, ScaleSetState, State, state_of, unscheduled
 from tests.conftest import ROOT
 
 GIBIBYTE = 2**30
@@ -91,3 +92,17 @@ def test_a_long_reason_is_folded_and_labels_stay_whole() -> None:
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     assert text.count("Insufficient") == 6
     assert all(f"\n{label} " in text for label in mi300.settings.runners)
+
+
+def test_a_listener_is_no_runner() -> None:
+    """ARC labels both with the scale set (resourcebuilder.go at 0.14.2)."""
+
+    def pod(component: str) -> dict[str, Any]:
+        labels = {"actions.github.com/scale-set-name": "label", "app.kubernetes.io/component": component}
+        spec: dict[str, Any] = {"nodeName": "node", "containers": []}
+        return {"metadata": {"name": component, "labels": labels}, "spec": spec, "status": {"phase": "Running"}}
+
+    node = {"metadata": {"name": "node"}, "status": {}}
+    state = state_of([pod("runner"), pod("runner-scale-set-listener")], [node], [], unscheduled)
+    assert state.scale_sets["label"].running == 1
+    assert state.nodes[0].runners == 1

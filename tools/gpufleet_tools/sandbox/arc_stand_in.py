@@ -36,7 +36,10 @@ CONTROLLER = "gha-runner-scale-set-controller"
 """Name of the controller's chart and image."""
 
 COMPONENT = "app.kubernetes.io/component"
-"""Label of ARC's pods: `controller-manager` or `runner-scale-set-listener`."""
+"""Label of ARC's pods: `controller-manager`, LISTENER or `runner`."""
+
+LISTENER = "runner-scale-set-listener"
+"""Value of COMPONENT for a listener."""
 
 
 def pods(plan: Plan) -> list[dict[str, Any]]:
@@ -55,7 +58,7 @@ def pods(plan: Plan) -> list[dict[str, Any]]:
                 own = [each for each in template.get("containers", []) if each["name"] == "listener"]
                 container = {"name": "listener", "resources": own[0].get("resources", {}) if own else {}}
                 spec = {field: value for field, value in template.items() if field != "containers"}
-                found.append(_job(controller, "runner-scale-set-listener", release.name, spec, container))
+                found.append(_job(controller, LISTENER, release.name, spec, container))
     return found
 
 

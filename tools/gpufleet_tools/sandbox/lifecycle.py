@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpufleet_stacks.settings.models.settings import ExistingSecretCredentials, 
 from gpufleet_tools.plan.plan import Plan, revealed
 from gpufleet_tools.plan.stack import STAND_IN, Stack
 from gpufleet_tools.sandbox import arc_stand_in, helm_releases, job_driver, nodes, real_arc, state
-from gpufleet_tools.sandbox.arc import control, programs
+from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.aws import observation, prices
 from gpufleet_tools.sandbox.aws.account import reservations_of
 from gpufleet_tools.sandbox.aws.cloud import cloud_of, running_build
@@ -47,47 +48,27 @@ class Outcome:
     """One line about the changes."""
 
 
-def up_with_arc(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Bring the stack up with ARC's own controller and listeners; only GitHub is simulated. Raises SandboxError."""
-    if on_eks(stack):
-        raise SandboxError(f"{stack.name}: --arc real supports stacks on bare metal only; omit --arc")
+def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str], *, runs_arc: bool = False) -> Outcome:
+    """Bring the stack up, or update it. Safe to interrupt at any time and to call again. `runs_arc`: ARC's own
+    controller and listeners run, and only GitHub is simulated. Raises SandboxError."""
     mix = job_driver.job_mix(jobs, stack.settings)
-    programs.find(real_arc.arc_version(plan))
-    installed = real_arc.objects(plan)
-    control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source), runs_arc=True)
-    change = control_plane.up()
-    own = real_arc.with_app_keys(own_objects(plan), real_arc.folder_of(control_plane))
-    github = real_arc.start(control_plane, plan)
-    for label, count in mix.items():
-        github.call("assign", label=label, count=count)
-    return _applied(stack, plan, control_plane, change, [*prerequisites(stack, plan), *own, *installed], mix)
-
-
-def refuse_engine(engine: str | None) -> None:
-    """Raise SandboxError for a rehearsal with the real ARC."""
-    if engine:
-        raise SandboxError("--arc real and --engine cannot be combined; omit one of them")
-
-
-def arc_runs(stack: Stack) -> bool:
-    """Return whether ARC's own programs run in the stack's sandbox."""
-    return control.control_file(ControlPlane.of(stack.root, stack.name, binaries.without_building())).exists()
-
-
-def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Bring the stack up, or update it. Safe to interrupt at any time and to call again. Raises SandboxError."""
-    mix = job_driver.job_mix(jobs, stack.settings)
-    control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source))
+    # Before anything starts: programs and charts may be missing.
+    installed = real_arc.objects(plan) if runs_arc else []
+    control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source), runs_arc=runs_arc)
     karpenter = build.find(source) if on_eks(stack) else None
     change = control_plane.up()
     cloud = cloud_of(plan, control_plane, karpenter, reservations_of(stack.settings)) if karpenter else None
-    wanted = [*prerequisites(stack, plan), *own_objects(plan), *job_driver.service_accounts(plan.releases())]
-    wanted += job_driver.runner_jobs(plan.releases(), mix)
+    wanted = [*prerequisites(stack, plan), *own_objects(plan)]
+    if runs_arc:
+        wanted = [*real_arc.with_app_keys(wanted, real_arc.folder_of(control_plane)), *installed]
+        real_arc.assign(real_arc.start(control_plane, plan), mix)
+    else:
+        wanted += [*job_driver.service_accounts(plan.releases()), *job_driver.runner_jobs(plan.releases(), mix)]
     if cloud:
         # Karpenter requires its CRDs when it starts.
         objects.apply(control_plane.kubeconfig, cloud.definitions(), stack.name)
         cloud.start()
-        wanted += [*cloud.definitions(), *cloud.simulated_objects()]
+        wanted += [*cloud.definitions(), *cloud.simulated_objects(), *([] if runs_arc else arc_stand_in.pods(plan))]
     outcome = _applied(stack, plan, control_plane, change, wanted, mix)
     if cloud:
         # Raises an error if Karpenter has ended: otherwise pods would stay pending without a reason.
@@ -95,23 +76,50 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Out
     return outcome
 
 
-def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str]) -> Outcome:
-    """Bring the stack up through a real `pulumi up`, in a separate sandbox. Raises SandboxError."""
+def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str], *, runs_arc: bool = False) -> Outcome:
+    """Bring the stack up through a real `pulumi up`, in a separate sandbox. `runs_arc` as in `up`. Raises
+    SandboxError."""
     refuse_eks(stack)
     require_cli()
     mix = job_driver.job_mix(jobs, stack.settings)
-    rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.find(source)))
+    if runs_arc:
+        real_arc.require_programs(plan)
+    rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.find(source), runs_arc=runs_arc))
     with rehearsal.locked():
-        change = rehearsal.control_plane.up()
+        control_plane = rehearsal.control_plane
+        change = control_plane.up()
         required = prerequisites(stack, plan)
-        objects.apply(rehearsal.control_plane.kubeconfig, required, stack.name)
-        rehearsal.prepare()
-        with arc_stand_in.simulated(rehearsal.control_plane.kubeconfig):
-            for line in helm_releases.forget_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases()):
+        objects.apply(control_plane.kubeconfig, required, stack.name)
+        rehearsal.prepare(_app_keys(stack, control_plane) if runs_arc else {})
+        with arc_of(control_plane, plan if runs_arc else None) as github:
+            for line in helm_releases.forget_interrupted(control_plane.kubeconfig, rehearsal.releases()):
                 print(line, flush=True)
             rehearsal.pulumi("up", "--yes", "--skip-preview")
-        wanted = [*required, *job_driver.runner_jobs(plan.releases(), mix)]
-        return _applied(stack, plan, rehearsal.control_plane, change, wanted, mix)
+        if github:
+            real_arc.assign(github, mix)
+        wanted = [*required, *([] if github else job_driver.runner_jobs(plan.releases(), mix))]
+        return _applied(stack, plan, control_plane, change, wanted, mix)
+
+
+@contextlib.contextmanager
+def arc_of(control_plane: ControlPlane, plan: Plan | None) -> Iterator[Control | None]:
+    """Run what the engine's operations require of ARC: its own programs for a plan, else a simulated controller. Yield
+    the connection to the simulated GitHub; None without it."""
+    if plan:
+        yield real_arc.start(control_plane, plan)
+        return
+    with arc_stand_in.simulated(control_plane.kubeconfig):
+        yield None
+
+
+def _app_keys(stack: Stack, control_plane: ControlPlane) -> dict[str, str]:
+    """Return generated private keys of GitHub Apps by the stack's secret: ARC reads them."""
+    folder = real_arc.folder_of(control_plane)
+    return {
+        key: real_arc.app_key(folder, key)
+        for key in Settings.secret_keys(stack.settings)
+        if key.endswith("-privateKey")
+    }
 
 
 def on_eks(stack: Stack) -> bool:
@@ -127,9 +135,9 @@ def refuse_eks(stack: Stack) -> None:
         )
 
 
-def rehearsal_control_plane(stack: Stack, programs: binaries.Binaries) -> ControlPlane:
+def rehearsal_control_plane(stack: Stack, programs: binaries.Binaries, *, runs_arc: bool = False) -> ControlPlane:
     """Return the control plane for rehearsals of the stack."""
-    return ControlPlane.of(stack.root, f"{stack.name}{_REHEARSAL}", programs)
+    return ControlPlane.of(stack.root, f"{stack.name}{_REHEARSAL}", programs, runs_arc=runs_arc)
 
 
 def _applied(
@@ -207,6 +215,11 @@ def status(stack: Stack) -> tuple[State, dict[str, int]]:
     return state.observe(control_plane.kubeconfig, observer(stack, control_plane)), _read_jobs(control_plane)
 
 
+def runs_arc(stack: Stack) -> bool:
+    """Return whether ARC's own programs run in the stack's sandbox."""
+    return real_arc.runs(ControlPlane.of(stack.root, stack.name, binaries.without_building()))
+
+
 def running(stack: Stack) -> ControlPlane:
     """Return the stack's control plane. Raises SandboxError if it is not running."""
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.without_building())
@@ -230,10 +243,14 @@ def destroy(stack: Stack) -> bool:
     require_cli()
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.without_building()))
     with rehearsal.locked():
-        if rehearsal.control_plane.running():
+        control_plane = rehearsal.control_plane
+        if control_plane.running():
             rehearsal.prepare()
-            helm_releases.refuse_interrupted(rehearsal.control_plane.kubeconfig, rehearsal.releases(), stack.name)
-            with arc_stand_in.simulated(rehearsal.control_plane.kubeconfig):
+            helm_releases.refuse_interrupted(control_plane.kubeconfig, rehearsal.releases(), stack.name)
+            with arc_of(control_plane, stack.plan() if real_arc.runs(control_plane) else None) as github:
+                if github:
+                    # ARC deletes no runner that has a job.
+                    real_arc.assign(github, {})
                 rehearsal.pulumi("destroy", "--yes", "--skip-preview")
     return down(stack.root, stack.name)
 

@@ -40,6 +40,7 @@ def arc_version(plan: Plan) -> str:
 
 def objects(plan: Plan) -> list[dict[str, Any]]:
     """Return the objects that Helm would install for ARC's releases. Raises SandboxError."""
+    require_programs(plan)
     found = []
     for release in plan.releases():
         if release.is_scale_set or release.chart_name == _CONTROLLER:
@@ -74,6 +75,23 @@ def folder_of(control_plane: ControlPlane) -> Path:
     folder = control_plane.directory / "arc"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def require_programs(plan: Plan) -> None:
+    """Raise SandboxError if the programs of the stack's ARC are missing, or cannot run in the sandbox."""
+    programs.find(arc_version(plan))
+
+
+def runs(control_plane: ControlPlane) -> bool:
+    """Return whether ARC's own programs run in a sandbox."""
+    return control.control_file(control_plane).exists()
+
+
+def assign(github: Control, mix: Mapping[str, int]) -> None:
+    """Set the number of uncompleted jobs of each label. Those of other labels are cancelled."""
+    unfinished = {job["label"] for job in github.call("state")["jobs"] if job["state"] != "completed"}
+    for label in sorted(unfinished | {*mix}):
+        github.call("assign", label=label, count=mix.get(label, 0))
 
 
 def start(control_plane: ControlPlane, plan: Plan) -> Control:

@@ -61,8 +61,9 @@ class Rehearsal:
         with processes.exclusive(directory.with_name(f"{directory.name}.rehearsal.lock")):
             yield
 
-    def prepare(self) -> None:
-        """Write the engine's folder, and select or create the stack. Raises SandboxError."""
+    def prepare(self, keys: Mapping[str, str] | None = None) -> None:
+        """Write the engine's folder, and select or create the stack. `keys` has values of its secrets; others get a
+        stand-in. Raises SandboxError."""
         # Plugins outlive a killed engine and continue, as does Helm's installation. Because of `locked`, they belong to
         # no other command.
         processes.kill_with("PULUMI_BACKEND_URL", self.backend, "pulumi-")
@@ -84,6 +85,7 @@ class Rehearsal:
         self.pulumi("stack", "select", "--create", self.stack.name, quiet=True)
         self.pulumi("cancel", "--yes", quiet=True)
         values = dict.fromkeys(self._secret_config_keys(), STAND_IN)
+        values |= {f"{NAMESPACE}:{key}": text for key, text in (keys or {}).items()}
         values[f"{NAMESPACE}:kubeconfig"] = self.control_plane.kubeconfig.read_text()
         for key, text in values.items():
             if key not in self._stored_secrets():

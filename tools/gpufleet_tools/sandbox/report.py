@@ -23,9 +23,9 @@ def tables(
     mix: Mapping[str, int],
     *,
     installed: bool = False,
-    arc_runs: bool = False,
+    runs_arc: bool = False,
 ) -> RenderableType:
-    """Return all tables. `installed`: Helm has installed the charts, as in a rehearsal. `arc_runs`: ARC's own programs
+    """Return all tables. `installed`: Helm has installed the charts, as in a rehearsal. `runs_arc`: ARC's own programs
     run."""
     cloud = state.cloud
     nodes = [NodesTable(state, cloud), Text(), pools_table(cloud)] if cloud else [_nodes_table(state, settings)]
@@ -34,7 +34,7 @@ def tables(
         Text(),
         _scale_sets_table(state, settings, mix),
         Text(),
-        _others_table(state, plan, installed, arc_runs),
+        _others_table(state, plan, installed, runs_arc),
     )
 
 
@@ -73,7 +73,7 @@ def _scale_sets_table(state: State, settings: Settings, mix: Mapping[str, int]) 
     return result
 
 
-def _others_table(state: State, plan: Plan, installed: bool, arc_runs: bool) -> Table:
+def _others_table(state: State, plan: Plan, installed: bool, runs_arc: bool) -> Table:
     result = table("other", "state", left=("other", "state"))
     for name, pods in sorted(state.cloud.deployments.items()) if state.cloud else ():
         running = f"{pods.running} of {pods.running + pods.pending} pods running"
@@ -85,7 +85,7 @@ def _others_table(state: State, plan: Plan, installed: bool, arc_runs: bool) -> 
         if kind in _ON_MACHINES:
             result.add_row(f"{kind} {resource.name}", f"not run: {_ON_MACHINES[kind]}")
     for release in plan.releases():
-        chart = "installed" if installed else (arc_runs and _REAL_ARC.get(release.chart_name)) or _substitute(release)
+        chart = "installed" if installed else (runs_arc and _REAL_ARC.get(release.chart_name)) or _substitute(release)
         result.add_row(f"Helm release {release.name}", chart)
     return result
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gpufleet_stacks.settings.problems import nearest
 from gpufleet_tools.plan.stack import Stack
-from gpufleet_tools.sandbox import job_driver
+from gpufleet_tools.sandbox import job_driver, lifecycle, real_arc
 from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
@@ -30,8 +30,14 @@ RESULTS = {"finish": "succeeded", "fail": "failed"}
 
 
 def connected(stack: Stack) -> Control:
-    """Return the connection to the simulated GitHub of a stack's sandbox. Raises SandboxError if ARC is simulated."""
-    return Control.of(ControlPlane.of(stack.root, stack.name, binaries.without_building()), stack.name)
+    """Return the connection to the simulated GitHub of a stack's sandbox, else to that of its rehearsal. Raises
+    SandboxError if ARC is simulated."""
+    programs = binaries.without_building()
+    rehearsal = lifecycle.rehearsal_control_plane(stack, programs)
+    control_plane = ControlPlane.of(stack.root, stack.name, programs)
+    if real_arc.runs(rehearsal) and not real_arc.runs(control_plane):
+        control_plane = rehearsal
+    return Control.of(control_plane, stack.name)
 
 
 def queue_jobs(stack: Stack, entries: Sequence[str], seconds: float) -> list[str]:

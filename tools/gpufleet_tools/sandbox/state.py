@@ -11,6 +11,7 @@ from typing import Any
 
 from gpufleet import quantity
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
+from gpufleet_tools.sandbox.arc_stand_in import COMPONENT, LISTENER
 from gpufleet_tools.sandbox.control_plane.api_server import Listing, listing
 from gpufleet_tools.sandbox.job_driver import SCALE_SET_LABEL
 from gpufleet_tools.sandbox.nodes import POOL_LABEL
@@ -194,10 +195,15 @@ def _is_quiet(cloud: CloudState) -> bool:
 def _scale_sets(pods: Sequence[Object], reasons: Reasons) -> dict[str, ScaleSetState]:
     found: dict[str, list[Object]] = {}
     for pod in pods:
-        label = pod["metadata"].get("labels", {}).get(SCALE_SET_LABEL)
-        if label:
+        if label := label_of(pod):
             found.setdefault(label, []).append(pod)
     return {label: pods_state(own, reasons) for label, own in found.items() if any(map(_stays, own))}
+
+
+def label_of(pod: Object) -> str:
+    """Return the label that a runner pod serves; empty for other pods, such as listeners, which ARC labels too."""
+    labels = pod["metadata"].get("labels", {})
+    return "" if labels.get(COMPONENT) == LISTENER else str(labels.get(SCALE_SET_LABEL, ""))
 
 
 def pods_state(pods: Sequence[Object], reasons: Reasons) -> ScaleSetState:
@@ -234,7 +240,7 @@ def _node_state(node: Object, pods: Sequence[Object]) -> NodeState:
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ())),
         allocatable={key: quantity.parsed(text) for key, text in node["status"].get("allocatable", {}).items()},
         used=used,
-        runners=sum(SCALE_SET_LABEL in pod["metadata"].get("labels", {}) for pod in here),
+        runners=sum(bool(label_of(pod)) for pod in here),
         labels=labels,
     )
 

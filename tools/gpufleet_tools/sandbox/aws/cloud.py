@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufleet_tools.plan.plan import Plan, Release
-from gpufleet_tools.sandbox import addons, arc_stand_in
+from gpufleet_tools.sandbox import addons
 from gpufleet_tools.sandbox.aws import account, answers, device_plugin, karpenter, system_nodes
 from gpufleet_tools.sandbox.aws.account import CapacityReservation
 from gpufleet_tools.sandbox.control_plane import daemons
@@ -41,12 +41,11 @@ class Cloud:
         return karpenter.definitions(self.build)
 
     def simulated_objects(self) -> list[dict[str, Any]]:
-        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and the pods of Karpenter and
-        ARC."""
+        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and Karpenter's pods."""
         plugin = device_plugin.release_of(self.plan)
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
         plugins = [device_plugin.daemon_set(plugin)] if plugin else []
-        system = [karpenter.pods(self.release), *addons.deployments(self.plan), *arc_stand_in.pods(self.plan)]
+        system = [karpenter.pods(self.release), *addons.deployments(self.plan)]
         return [*nodes, *addons.daemon_sets(self.plan), *plugins, *system]
 
     def start(self) -> None:

@@ -55,13 +55,14 @@ def python(name: str, module: str, *arguments: str, ready: Callable[[], bool]) -
 def ports(control_plane: ControlPlane, names: Sequence[str]) -> dict[str, int]:
     """Return a port for each name: those of the last start, unless another process has taken one."""
     file = control_plane.directory / "daemon-ports.json"
-    kept: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+    known: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
     running = bool(processes.started_from(_programs(control_plane)))
-    if set(kept) == set(names) and (running or all(is_free(port) for port in kept.values())):
-        return kept
-    chosen = dict(zip(names, free_ports(len(names)), strict=True))
-    file.write_text(json.dumps(chosen))
-    return chosen
+    kept = {name: known[name] for name in names if name in known and (running or is_free(known[name]))}
+    if len(kept) < len(names):
+        missing = [name for name in names if name not in kept]
+        kept |= zip(missing, free_ports(len(missing)), strict=True)
+        file.write_text(json.dumps(known | kept))
+    return kept
 
 
 def started(control_plane: ControlPlane, daemon: Daemon, *, restart: bool = False) -> bool:

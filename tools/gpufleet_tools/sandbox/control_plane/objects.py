@@ -106,9 +106,10 @@ def apply(kubeconfig: Path, objects: Sequence[Manifest], owner: str) -> Applied:
             return "unchanged" if _same_but_for_status(resource, was, answer["metadata"]) else "changed"
 
         for step in _steps(objects):
-            outcomes += zip(step, _parallel(one, step), strict=True)
+            results = list(zip(step, _parallel(one, step), strict=True))
+            outcomes += results
             if step[0]["kind"] == "CustomResourceDefinition":
-                _wait_for_definitions(api, step)
+                _wait_for_definitions(api, [each for each, result in results if not isinstance(result, ApiError)])
     _raise_errors(outcomes)
     found = [outcome for _, outcome in outcomes]
     return Applied(found.count("created"), found.count("changed"), found.count("unchanged"))
@@ -288,10 +289,10 @@ def _remove_pods_of(api: ApiServer, node: str) -> None:
 
 
 def _wait_for_definitions(api: ApiServer, definitions: Sequence[Manifest]) -> None:
-    """Wait up to 10 seconds until the kinds of these CRDs are served. A rejected CRD causes errors for its objects."""
+    """Wait up to 60 seconds until the kinds of these CRDs are served: it takes one, but 20 on a busy machine."""
     specs = [definition["spec"] for definition in definitions]
     wanted = {(s["group"], v["name"], s["names"]["kind"]) for s in specs for v in s["versions"] if v["served"]}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not wanted <= api.resources.keys() and time.monotonic() < deadline:
         time.sleep(0.05)
         api.discover()
