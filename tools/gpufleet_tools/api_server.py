@@ -102,25 +102,38 @@ class ApiServer:
         accept: str = "application/json",
     ) -> tuple[int, dict[str, Any]]:
         """Send one request, and return the HTTP status and the response. Raises ApiError."""
-        url = f"{self.settings.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept} | self._credentials()
+        headers = {"Accept": accept}
         if body is not None:
             # Server-side apply requires YAML, of which JSON is a subset. A content type without a body results in 415.
             headers["Content-Type"] = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
-        text = None if body is None else json.dumps(body)
+        status, content = self._send(method, path, query or {}, None if body is None else json.dumps(body), headers)
+        try:
+            answer = json.loads(content) if content else {}
+        except ValueError:
+            answer = {"message": content}
+        if status >= 400:
+            raise ApiError(status, answer.get("message") or f"HTTP status {status}")
+        return status, answer
+
+    def text(self, path: str, query: Mapping[str, str]) -> str:
+        """Return the plain text at a path, such as the log of a pod. Raises ApiError."""
+        status, content = self._send("GET", path, query, None, {"Accept": "*/*"})
+        if status >= 400:
+            raise ApiError(status, content)
+        return content
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str], body: str | None, headers: Mapping[str, str]
+    ) -> tuple[int, str]:
+        url = f"{self.settings.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {**headers, **self._credentials()}
         try:
             response = self._connections.request(
-                method, url, body=text, headers=headers, timeout=_REQUEST_TIMEOUT, retries=False
+                method, url, body=body, headers=headers, timeout=_REQUEST_TIMEOUT, retries=False
             )
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, f"the API server does not respond: {error}") from error
-        try:
-            answer = json.loads(response.data) if response.data else {}
-        except ValueError:
-            answer = {"message": response.data.decode(errors="replace")}
-        if response.status >= 400:
-            raise ApiError(response.status, answer.get("message") or f"HTTP status {response.status}")
-        return response.status, answer
+        return response.status, response.data.decode(errors="replace")
 
     def _credentials(self) -> dict[str, str]:
         """Return the header with the token; none if a certificate identifies the client. An expired token of an exec

@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     _lint_workflows(commands)
     _import(commands)
     _hosts(commands)
+    _doctor(commands)
     _pins(commands)
     _schema(commands)
     _sandbox(commands)
@@ -169,6 +170,23 @@ def _hosts(commands: Commands) -> None:
         help="private key; default: that of the SSH agent, or ~/.ssh/id_ed25519",
     )
     hosts.add_argument("--seconds", metavar="N", type=float, default=60, help="time limit of one machine; default: 60")
+
+
+def _doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="examine a live cluster: ARC, scale sets, runners, nodes; print commands that cure what it finds",
+        description="Compare a live cluster with its stack file, and print findings with the commands that cure them."
+        " Nothing is changed: every request is a GET. The contents of Secrets are not read.",
+    )
+    doctor.add_argument("stack")
+    doctor.add_argument(
+        "--kubeconfig", metavar="FILE", type=pathlib.Path, help="kubeconfig; default: the one that the stack uses"
+    )
+    doctor.add_argument(
+        "--context", metavar="NAME", help="context; default: the one that the stack uses, or FILE's current one"
+    )
+    doctor.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def _pins(commands: Commands) -> None:

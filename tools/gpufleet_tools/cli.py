@@ -235,6 +235,28 @@ def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if wrong else OK
 
 
+def _doctor(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from gpufleet_tools.plan import stack
+
+    examined = stack.read(root, arguments.stack)
+    try:
+        from gpufleet_tools.doctor import diagnosis, document, report
+        from gpufleet_tools.doctor.finding import DoctorError
+    except ModuleNotFoundError as missing:
+        return _not_installed("doctor", missing)
+    try:
+        found = diagnosis.diagnose(examined, arguments.kubeconfig, arguments.context)
+    except DoctorError as error:
+        print(f"gpufleet: {error}", file=sys.stderr)
+        return INVALID
+    if arguments.format == "json":
+        print(document.document(found).model_dump_json(indent=2))
+    else:
+        print(report.text(found, terminal.width()))
+        print(f"\n{report.summary(found)}")
+    return FINDINGS if found.findings or found.view.snapshot.unread else OK
+
+
 def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.diff import difference as diff
     from gpufleet_tools.diff import refused_changes, revisions
@@ -323,9 +345,14 @@ def _sandbox(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         for line in error.lines:
             print(f"gpufleet: {line}", file=sys.stderr)
     except ModuleNotFoundError as missing:
-        # The sandbox has dependencies that a deployment does not install.
-        install = "pip install 'gpufleet[sandbox]' (in a checkout of gpufleet: make up)"
-        print(f"gpufleet: the sandbox requires {missing.name}, which is not installed; run {install}", file=sys.stderr)
+        return _not_installed("the sandbox", missing)
+    return INVALID
+
+
+def _not_installed(what: str, missing: ModuleNotFoundError) -> int:
+    """Report a missing dependency that a deployment does not install."""
+    install = "pip install 'gpufleet[sandbox]' (in a checkout of gpufleet: make up)"
+    print(f"gpufleet: {what} requires {missing.name}, which is not installed; run {install}", file=sys.stderr)
     return INVALID
 
 
@@ -440,6 +467,7 @@ _COMMANDS = {
     "lint-workflows": _lint_workflows,
     "import": _import,
     "hosts": _hosts,
+    "doctor": _doctor,
     "pins": _pins,
     "schema": _schema,
     "diff": _diff,

@@ -1,0 +1,1 @@
+"""`gpufleet doctor`: a read-only look at a live cluster."""

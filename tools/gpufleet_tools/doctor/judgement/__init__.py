@@ -1,0 +1,1 @@
+"""Judgement of a snapshot: functions from a view to findings, without requests."""

@@ -1,0 +1,137 @@
+"""Judgement of what applies, removals and kills leave: undeclared scale sets, Helm's records, finalizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.reading import Object
+from gpufleet_tools.doctor.view import SETTLED, View, identity, is_terminating, set_of_listener
+
+_FINALIZED = (
+    ("runner sets", "autoscalingrunnerset"),
+    ("listeners", "autoscalinglistener"),
+    ("ephemeral runner sets", "ephemeralrunnerset"),
+    ("runners", "ephemeralrunner"),
+    ("role bindings", "rolebinding"),
+    ("roles", "role"),
+    ("service accounts", "serviceaccount"),
+)
+"""Lists of objects whose finalizers ARC's controller removes, and kubectl's names of their kinds."""
+
+
+def findings(view: View) -> Iterator[Finding]:
+    """Yield findings about leftovers."""
+    yield from _undeclared(view)
+    yield from _orphaned_listeners(view)
+    yield from _interrupted(view)
+    yield from _finalizers(view)
+    yield from _namespaces(view)
+
+
+def _undeclared(view: View) -> Iterator[Finding]:
+    namespaces = {*view.declared.namespaces, view.declared.controller.namespace}
+    for each in view.undeclared():
+        namespace, name = identity(each)
+        if is_terminating(each):
+            continue
+        ours = namespace in namespaces
+        yield Finding(
+            name="undeclared-scale-set",
+            severity="warning" if ours else "note",
+            subject=f"AutoscalingRunnerSet {namespace}/{name}",
+            fact="the stack does not declare this scale set",
+            consequence="It serves jobs and uses GPUs beside the declared labels. If it is a leftover, delete it;"
+            " running jobs end first." + ("" if ours else " It may belong to another team."),
+            commands=(f"kubectl delete autoscalingrunnerset -n {namespace} --wait=false {name}",),
+        )
+
+
+def _orphaned_listeners(view: View) -> Iterator[Finding]:
+    if not view.snapshot.knows("runner sets"):
+        return
+    known = {identity(each) for each in view.snapshot["runner sets"]}
+    for each in view.snapshot["listeners"]:
+        namespace, name = identity(each)
+        if set_of_listener(each) not in known and view.age(each) > SETTLED:
+            yield Finding(
+                name="orphaned-listener",
+                severity="warning",
+                subject=f"AutoscalingListener {namespace}/{name}",
+                fact=f"its AutoscalingRunnerSet {'/'.join(set_of_listener(each))} does not exist",
+                consequence="Its pod keeps running or restarting, and may hold the session of a label at GitHub.",
+                commands=(f"kubectl delete autoscalinglistener -n {namespace} --wait=false {name}",),
+            )
+
+
+def _interrupted(view: View) -> Iterator[Finding]:
+    """Yield findings about records of Helm operations that did not end: the next operation on the release fails."""
+    for each in view.snapshot["releases"]:
+        labels, (namespace, name) = each["metadata"].get("labels", {}), identity(each)
+        status = str(labels.get("status", ""))
+        if status.startswith("pending-") and view.age(each) > SETTLED:
+            yield Finding(
+                name="interrupted-release",
+                severity="error",
+                subject=f"Helm release {namespace}/{labels.get('name')}",
+                fact=f"its record is {status} since {each['metadata']['creationTimestamp']}",
+                consequence="Unless an operation is still running, the next `pulumi up` fails. Delete only this record;"
+                " Helm adopts the objects.",
+                commands=(f"kubectl delete secret -n {namespace} {name}", f"pulumi up --stack {view.declared.stack}"),
+            )
+
+
+def _finalizers(view: View) -> Iterator[Finding]:
+    """Yield a finding about objects that wait for a controller that does not exist any more. If its Deployment exists,
+    the controller is the cure."""
+    if view.controller is not None or not view.snapshot.knows("controllers"):
+        return
+    waiting = [
+        (kind, each) for name, kind in _FINALIZED for each in view.snapshot[name] if _waits_for_controller(view, each)
+    ]
+    if waiting:
+        patch = """--type merge -p '{"metadata":{"finalizers":null}}'"""
+        names = [f"{kind} {identity(each)[1]}" for kind, each in waiting]
+        yield Finding(
+            name="waiting-finalizers",
+            severity="error",
+            subject="leftovers",
+            fact=f"{len(waiting)} objects wait for the controller to remove their finalizers: {', '.join(names[:3])}"
+            + (", …" if len(names) > 3 else ""),
+            consequence="Their deletion never ends without a controller. If it shall not be installed again, remove the"
+            " finalizers; scale sets and runners then stay registered at GitHub until they are removed there.",
+            commands=tuple(
+                f"kubectl patch {kind} -n {identity(each)[0]} {identity(each)[1]} {patch}" for kind, each in waiting
+            ),
+        )
+
+
+def _waits_for_controller(view: View, found: Object) -> bool:
+    return view.terminating(found) > SETTLED and bool(found["metadata"].get("finalizers"))
+
+
+def _namespaces(view: View) -> Iterator[Finding]:
+    ours = {*view.declared.namespaces, view.declared.controller.namespace, *view.declared.device_namespaces}
+    for each in view.snapshot["namespaces"]:
+        name = identity(each)[1]
+        if name not in ours or view.terminating(each) < SETTLED:
+            continue
+        conditions = each.get("status", {}).get("conditions", ())
+        remaining = [
+            str(condition.get("message", ""))
+            for condition in conditions
+            if condition["status"] == "True"
+            and condition["type"] in ("NamespaceContentRemaining", "NamespaceFinalizersRemaining")
+        ]
+        yield Finding(
+            name="terminating-namespace",
+            severity="error",
+            subject=f"namespace {name}",
+            fact=f"it has been terminating for {view.terminating(each):.0f} s:"
+            f" {' '.join(remaining) or 'no reason reported'}",
+            consequence="Nothing new can be created in it. Its remaining objects wait for their finalizers; those of"
+            " ARC need a running controller.",
+            commands=(
+                f"kubectl get autoscalingrunnersets,ephemeralrunnersets,ephemeralrunners,rolebindings,roles -n {name}",
+            ),
+        )
