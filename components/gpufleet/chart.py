@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs, RepositoryOptsArgs
+
+HELM_TEMPLATE = "kubernetes:helm:template"
+"""The provider's function that renders a chart (`Invoke` in provider.go of pulumi/pulumi-kubernetes)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,25 @@ class Chart:
             **further,
         )
         return Release(name, args, opts=opts)
+
+    def definitions(self, parent: pulumi.Resource) -> pulumi.Output[dict[str, Any]]:
+        """Return the chart's CustomResourceDefinitions by name, as the parent's Kubernetes provider renders them."""
+        arguments = {"jsonOpts": self.template_options()}
+        rendered = pulumi.runtime.invoke_output(HELM_TEMPLATE, arguments, pulumi.InvokeOutputOptions(parent=parent))
+        return rendered.apply(lambda answer: _definitions(answer["result"]))
+
+    def template_options(self) -> str:
+        """Return the options of the provider's rendering, as JSON (`HelmChartOpts` in invoke_helm_template.go)."""
+        options: dict[str, Any] = {"chart": self.reference, "version": self.version}
+        if self.repository:
+            options["fetch_opts"] = {"repo": self.source}
+        elif not self.source.startswith("oci://"):
+            options = {"path": self.reference}
+        return json.dumps(options | {"release_name": self.name})
+
+
+def _definitions(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == "CustomResourceDefinition"}
 
 
 def laid_over(values: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def controller_args(settings: Settings, system: SystemPlace) -> ArcControllerArg
         namespace=settings.arc.namespace,
         release=settings.arc.release,
         version=settings.arc.version,
+        upgrade_from=settings.arc.upgrade_from,
         metrics=settings.arc.metrics,
         log_level=settings.arc.log_level,
         node_selector=system.node_selector,

@@ -92,7 +92,7 @@ def test_faults_without_a_file_have_no_lines(engine: Engine, tmp_path: pathlib.P
     assert refused(tmp_path) == [
         "Pulumi.lab.yaml: acknowledged: is empty; begin each entry with '- '",
         'Pulumi.lab.yaml: arc: "" is not a mapping of keys to values; its keys are: logLevel, metrics, namespace, '
-        "release, version",
+        "release, upgradeFrom, version",
         "Pulumi.lab.yaml: colour: unknown key; allowed: acknowledged, arc, charts, cluster, devicePlugin, gpuOperator, "
         "hostPaths, profiles, projects, runners",
         "Pulumi.lab.yaml: runners.a: 3 is not a mapping of keys to values; its keys are: additionalLabels, cpu, "

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
 
+from gpufleet.arc.upgrade import before_upgrade
 from gpufleet.chart import Chart
 
 ARC_REGISTRY = "oci://ghcr.io/actions/actions-runner-controller-charts"
@@ -58,6 +59,8 @@ class ArcControllerArgs:
     version: str = ARC_VERSION
     """Chart version of the controller and of its scale sets. A controller deletes scale sets of other minor
     versions."""
+    upgrade_from: str | None = None
+    """Version that the cluster has now, while it is upgraded to `version`; None outside upgrades."""
     chart_mirror: str | None = None
     """Folder or registry of the chart, instead of GitHub's registry."""
     metrics: bool = True
@@ -100,13 +103,18 @@ class ArcController(pulumi.ComponentResource):
         namespace = Namespace(
             f"{name}-namespace", metadata={"name": args.namespace}, opts=pulumi.ResourceOptions(parent=self)
         )
+        needs: list[pulumi.Resource] = [namespace]
+        if args.upgrade_from is not None:
+            account = service_account_name(args.release)
+            child = pulumi.ResourceOptions(parent=self)
+            needs += before_upgrade(name, chart, args.upgrade_from, args.namespace, account, child)
         self.ready = chart.release(
             name,
             release=args.release,
             namespace=args.namespace,
             values=controller_values(args),
             timeout=300,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=needs),
         )
         self.reference = ControllerReference(
             service_account=service_account_name(args.release),

@@ -28,6 +28,8 @@ OTHER_DIGEST = "sha256:" + "0" * 64
 
 PYYAML = importlib.metadata.version("pyyaml")
 MINOR = ARC_VERSION.rpartition(".")[0]
+OLDER = "0.13.1"
+PROJECTS = "  gpu-runners:projects:\n"
 
 GOLDEN = ROOT / "tests/golden/diff"
 
@@ -164,6 +166,56 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         refused="arc-minor-version in mi300",
         resources="3 updated",
         says=(f"ARC {ARC_VERSION} → 0.99.0 with 2 scale sets installed",),
+    ),
+    "upgrade-arc": PullRequest(
+        first=((MI300, "  gpu-runners:projects:\n", f"  gpu-runners:arc: {{version: {OLDER}}}\n{PROJECTS}"),),
+        edits=((MI300, f"{{version: {OLDER}}}", f"{{version: {ARC_VERSION}, upgradeFrom: {OLDER}}}"),),
+        headline="no change for users",
+        resources="3 updated, 6 created",
+        says=(
+            "- upgrade of ARC, step 1: the API server rejects deletions of scale sets by ARC's controller",
+            f"- upgrade of ARC, step 2: ARC's CRDs are updated to {ARC_VERSION}",
+            f"- upgrade of ARC, step 3: controller {ARC_VERSION} replaces {OLDER}; listeners and runners continue",
+            f"- upgrade of ARC, step 4: 2 scale sets get chart {ARC_VERSION}: listeners restart; running jobs,",
+            "- note: arc.upgradeFrom: ",
+        ),
+    ),
+    "upgrade-arc-from-another-version": PullRequest(
+        first=((MI300, "  gpu-runners:projects:\n", f"  gpu-runners:arc: {{version: {OLDER}}}\n{PROJECTS}"),),
+        edits=((MI300, f"{{version: {OLDER}}}", f"{{version: {ARC_VERSION}, upgradeFrom: {OLDER}0}}"),),
+        code=1,
+        headline="refused: arc-upgrade",
+        refused="arc-upgrade in mi300",
+        resources="3 updated, 6 created",
+        says=(f"arc.upgradeFrom is {OLDER}0, but the base has ARC {OLDER}; set arc.upgradeFrom to {OLDER}",),
+    ),
+    "roll-arc-back": PullRequest(
+        edits=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                f"  gpu-runners:arc: {{version: {OLDER}, upgradeFrom: {ARC_VERSION}}}\n{PROJECTS}",
+            ),
+        ),
+        headline="no change for users",
+        resources="3 updated, 2 created",
+        says=("- upgrade of ARC, step 2: ARC's CRDs stay",),
+    ),
+    "finish-the-upgrade-of-arc": PullRequest(
+        first=(
+            (
+                MI300,
+                "  gpu-runners:projects:\n",
+                f"  gpu-runners:arc: {{version: {ARC_VERSION}, upgradeFrom: {OLDER}}}\n{PROJECTS}",
+            ),
+        ),
+        edits=((MI300, f", upgradeFrom: {OLDER}", ""),),
+        headline="no change for users",
+        resources="6 deleted",
+        says=(
+            f"- upgrade of ARC to {ARC_VERSION} ends: only its admission policy is deleted, CRDs stay",
+            "retainOnDelete: removed from Pulumi's state only",
+        ),
     ),
     "arc-patch": PullRequest(
         edits=(

@@ -212,6 +212,17 @@ def deprecations_without_successor(settings: Settings, file: StackFile) -> Itera
             yield Finding("deprecated-to-nowhere", "error", where, message)
 
 
+def open_upgrades(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """Yield an upgrade of ARC that is not finished."""
+    installed, version = settings.arc.upgrade_from, settings.arc.version
+    if installed is not None:
+        message = (
+            f"ARC is being upgraded from {installed} to {version}; after pulumi up, run gpufleet upgrade arc"
+            f" {file.stack} --finish"
+        )
+        yield Finding("arc-upgrade-open", "note", ("arc", "upgradeFrom"), message)
+
+
 def _urls_of_labels(settings: Settings, file: StackFile) -> Mapping[str, set[str]]:
     """Return the labels of every stack of the project, with the GitHub URLs whose jobs they serve; no URL if it cannot
     be read. Stack files that cannot be read are skipped."""
@@ -253,6 +264,7 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
     "minimum-exceeds-pool": minimum_exceeds_pool,
     "overcommitted": overcommitted_pools,
     "deprecated-to-nowhere": deprecations_without_successor,
+    "arc-upgrade-open": open_upgrades,
     **pod_findings.RULES,
 }
 """Rules, by the name of their findings."""

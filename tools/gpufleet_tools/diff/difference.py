@@ -11,6 +11,7 @@ from pydantic import Field
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.secrets import redacted
 from gpufleet_tools.capacity.instance_prices import money
+from gpufleet_tools.diff.environment.arc_versions import upgrade_steps
 from gpufleet_tools.diff.environment.jobs import environments
 from gpufleet_tools.diff.environment.listeners import listener_restarts
 from gpufleet_tools.diff.environment.pools import pool_changes
@@ -60,6 +61,8 @@ class StackDifference(Documented):
     """Secret keys that are set for the first time, changed or removed."""
     listeners: list[str] = []
     """Labels of an existing stack whose listener restarts while their runners stay."""
+    upgrade: list[str] = []
+    """Steps in which `pulumi up` upgrades ARC in an existing stack, in order."""
     settings: list[SettingChange]
     """Settings of an existing stack whose values change."""
     pools: list[str]
@@ -275,6 +278,7 @@ def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | Non
         resources=[] if moved else resource_changes(old.resources, new.resources),
         secrets=_secrets(old, new),
         listeners=listener_restarts(old.resources, new.resources) if stays else [],
+        upgrade=upgrade_steps(old.resources, new.resources) if stays else [],
         settings=setting_changes(dict(old.settings), dict(new.settings)) if old.settings and new.settings else [],
         pools=_pools(old, new) if before and after else [],
         cost=_cost(before, after),

@@ -10,6 +10,14 @@ from packaging.version import InvalidVersion, Version
 
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed, nearest
+from gpufleet_tools.diff.environment.arc_versions import (
+    CONTROLLER,
+    SCALE_SET,
+    chart,
+    declared_upgrade,
+    refused_arc_versions,
+    version,
+)
 from gpufleet_tools.diff.environment.jobs import runner_releases
 from gpufleet_tools.diff.environment.network import refused_zone_changes
 from gpufleet_tools.diff.environment.pools import refused_pool_changes
@@ -17,7 +25,6 @@ from gpufleet_tools.diff.evaluation import EvaluatedResource, EvaluatedStack
 from gpufleet_tools.diff.labels import CONTRACT
 from gpufleet_tools.diff.machines import hands_over, refused_kubespray_changes, resets_a_cluster
 from gpufleet_tools.diff.resources import ResourceChange
-from gpufleet_tools.plan.plan import RELEASE
 
 _REFUSED_WARNINGS = frozenset({"mutable-image", "open-endpoint"})
 """Findings that are no errors, but refused because they should be merged deliberately only."""
@@ -26,6 +33,7 @@ _OWN = frozenset(
     {
         "arc-minor-version",
         "arc-replaced",
+        "arc-upgrade",
         "cluster-moved",
         "control-plane-zones",
         "downgrade",
@@ -42,10 +50,8 @@ _OWN = frozenset(
 )
 """Names of refused changes that are not findings."""
 
-_CONTROLLER, _SCALE_SET = "gha-runner-scale-set-controller", "gha-runner-scale-set"
-
 _TITLES = {
-    _CONTROLLER: "ARC",
+    CONTROLLER: "ARC",
     "karpenter": "Karpenter",
     "nvidia-device-plugin": "NVIDIA's device plugin",
     "gpu-operator": "NVIDIA's GPU operator",
@@ -111,7 +117,7 @@ def refused_changes(
             yield finding.name, f"{finding.path}: {finding.message}"
     yield from _namespaces(old.resources, new.resources)
     yield from _controller_replaced(old.resources, new.resources)
-    yield from _controllers(old, new)
+    yield from refused_arc_versions(old.resources, new.resources)
     yield from _unprotected(old.resources, new.resources)
     yield from _downgrades(old.resources, new.resources)
     yield from refused_pool_changes(old.resources, new.resources)
@@ -159,8 +165,8 @@ def _registers_alike(*releases: EvaluatedResource) -> bool:
 def _controller_replaced(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
     """Yield replacements of ARC's controller. Pulumi creates the new release first. Its ClusterRole has the release's
     name, regardless of the namespace (manager_cluster_role.yaml of the chart)."""
-    before, after = ({each.urn: each for each in side if chart(each) == _CONTROLLER} for side in (old, new))
-    with_runners = any(chart(each) == _SCALE_SET for each in old)
+    before, after = ({each.urn: each for each in side if chart(each) == CONTROLLER} for side in (old, new))
+    with_runners = any(chart(each) == SCALE_SET for each in old)
     for urn in before.keys() & after.keys():
         moved = {
             what: f"{what} {before[urn].inputs.get(key)} → {after[urn].inputs.get(key)}"
@@ -182,23 +188,6 @@ def _controller_replaced(old: Sequence[EvaluatedResource], new: Sequence[Evaluat
                 f"{title}: Pulumi installs the new release before it deletes the old one, and Helm rejects a"
                 " ClusterRole that another release owns; change arc.release too",
             )
-
-
-def _controllers(old: EvaluatedStack, new: EvaluatedStack) -> Found:
-    """Yield a changed minor version of ARC: a controller deletes scale sets of other minor versions and their jobs."""
-    versions = {_version(each) for each in old.resources if chart(each) == _CONTROLLER}
-    wanted = {_version(each) for each in new.resources if chart(each) == _CONTROLLER}
-    kept = {each.urn for each in old.resources if chart(each) == _SCALE_SET}
-    kept &= {each.urn for each in new.resources if chart(each) == _SCALE_SET}
-    minors = [{version.rpartition(".")[0] for version in side} for side in (versions, wanted)]
-    if kept and all(minors) and minors[0] != minors[1]:
-        many = f"{len(kept)} scale set{'s' * (len(kept) > 1)}"
-        message = (
-            f"ARC {', '.join(sorted(versions))} → {', '.join(sorted(wanted))} with {many} installed: a controller"
-            " deletes scale sets of another minor version; first remove the runners, then change the version, then"
-            " restore the runners"
-        )
-        yield "arc-minor-version", message
 
 
 # -- protection and versions ------------------------------------------------------------------------------------------
@@ -247,6 +236,9 @@ def _downgrades(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
         was = before.get(each.urn)
         if was is None or not (pairs := list(_versioned(was, each))):
             continue
+        if chart(each) == CONTROLLER and declared_upgrade(new) is not None:
+            # The way back from an upgrade, which keeps the newer CRDs.
+            continue
         for title, older, newer in pairs:
             if _is_older(newer, older):
                 yield (
@@ -261,7 +253,7 @@ def _versioned(old: EvaluatedResource, new: EvaluatedResource) -> Iterator[tuple
     """Yield title, old version and new version of a chart or a container in the resource."""
     name = chart(new)
     if name in _TITLES and name == chart(old):
-        yield _TITLES[name], _version(old), _version(new)
+        yield _TITLES[name], version(old), version(new)
     if new.type == "kubernetes:apps/v1:DaemonSet":
         images = [_images(side) for side in (old, new)]
         for container in images[0].keys() & images[1].keys():
@@ -282,18 +274,6 @@ def _is_older(version: str, other: str) -> bool:
         return Version(version) < Version(other)
     except InvalidVersion:
         return False
-
-
-def _version(each: EvaluatedResource) -> str:
-    return str(each.inputs.get("version", ""))
-
-
-def chart(each: EvaluatedResource) -> str | None:
-    """Return the name of a Helm release's chart without its location; None for other resources."""
-    if each.type != RELEASE:
-        return None
-    name = str(each.inputs.get("chart", "")).split("/")[-1]
-    return name.removesuffix(".tgz").removesuffix(f"-{_version(each)}")
 
 
 def cluster_moved(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> str:

@@ -172,7 +172,7 @@ def _stack_lines(stack: StackDifference, refusals: Sequence[RefusedChange]) -> I
     yield from (f"  {line}" for line in [*stack.pools, *_cost(stack)])
     yield from (f"  setting {_setting_line(change)}" for change in stack.settings)
     yield from (f"  secret {line}" for line in stack.secrets)
-    yield from (f"  {line}" for line in [*_listeners(stack), *stack.runs])
+    yield from (f"  {line}" for line in [*_listeners(stack), *stack.upgrade, *stack.runs])
     yield from (f"  {line}" for line in _findings(stack, refusals))
     for change in stack.resources:
         yield f"  {_SIGNS[change.action]} {_resource_line(change)}"
@@ -236,7 +236,7 @@ def _blocks(difference: Difference) -> Iterator[_Block]:
                 *map(_plain, [*stack.pools, *_cost(stack)]),
                 *(f"setting {_plain(_setting_line(change))}" for change in stack.settings),
                 *(f"secret {_plain(line)}" for line in stack.secrets),
-                *map(_plain, [*_listeners(stack), *stack.runs]),
+                *map(_plain, [*_listeners(stack), *stack.upgrade, *stack.runs]),
                 *map(_plain, _findings(stack, difference.refusals)),
                 *(_plain(_resource_line(change)) for change in stack.resources),
             ],

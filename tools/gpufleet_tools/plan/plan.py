@@ -155,8 +155,9 @@ class Plan:
 
 
 def is_object(resource: Resource) -> bool:
-    """Return whether the registration is a single Kubernetes object: no release, chart or provider."""
-    return resource.type.startswith("kubernetes:") and "kind" in resource.inputs
+    """Return whether the registration is a single Kubernetes object: no release, chart, provider or patch."""
+    whole = resource.type.startswith("kubernetes:") and not resource.type.endswith("Patch")
+    return whole and "kind" in resource.inputs
 
 
 def _reference(type_token: str, object_id: str) -> dict[str, Any]:

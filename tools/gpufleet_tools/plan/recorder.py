@@ -24,6 +24,7 @@ from pulumi.runtime import mocks, settings
 from pulumi.runtime.proto import provider_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack, wait_for_rpcs
 
+from gpufleet.chart import HELM_TEMPLATE
 from gpufleet_tools.plan.plan import UNKNOWN, Hidden, Plan, Resource
 
 # Signatures of special values in Pulumi's protocol (sdk/proto and sdk/go/common/resource in pulumi/pulumi).
@@ -133,7 +134,8 @@ def record_program(
     `unknown_outputs`, every resource has an ID, and every provider is configured. A remote component never has outputs.
 
     Raises RecordingError for a resource without an explicit provider, two resources with one URN, a transform, or a
-    call of a provider's function; and any exception of the program, including pulumi.RunError.
+    call of a provider's function that does not render a chart; and any exception of the program, including
+    pulumi.RunError.
     """
     monitor = _Monitor(project, stack, root, unknown_outputs)
     config = {key: _text(value) for key, value in (values or {}).items()} | dict(secrets or {})
@@ -277,6 +279,9 @@ class _Monitor(mocks.MockMonitor):
             found = struct_pb2.Struct()
             found.update({"urn": response.urn, "id": response.id or _UNKNOWN_TEXT, "state": response.object})
             return provider_pb2.InvokeResponse(**{"return": found})
+        if request.tok == HELM_TEMPLATE:
+            # A chart's objects are unknown until Helm renders them.
+            return resource_pb2.ResourceInvokeResponse(unknown=True)
         raise RecordingError(f"the program calls {request.tok}, which only a provider can answer")
 
     def Call(self, request: Any) -> NoReturn:  # noqa: N802

@@ -62,7 +62,10 @@ class Arc(Model):
 
     version: Version = ARC_VERSION
     """Chart version of the controller and of all scale sets. A controller deletes scale sets of other minor versions:
-    before changing the minor version, remove the runners."""
+    change the minor version with `gpufleet upgrade arc`."""
+    upgrade_from: Version | None = None
+    """Version that the cluster has now, at most one minor version away. While it is set, ARC's controller cannot delete
+    scale sets, and `pulumi up` updates ARC's CRDs. Remove it after the upgrade."""
     namespace: Name = "arc-systems"
     """Namespace of the controller and the listeners; this stack creates and owns it."""
     release: Name = "arc"

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from gpufleet import quantity
 from gpufleet.arc import runner_releases
+from gpufleet.arc.versions import minor_steps
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.problems import listed, near
@@ -164,11 +165,25 @@ def runner_versions_agree(settings: Settings) -> Iterator[Problem]:
             yield Problem(("profiles", name, "runnerVersion"), "runner-version", message)
 
 
+def upgrade_is_one_step(settings: Settings) -> Iterator[Problem]:
+    """Require that an upgrade of ARC leads to another version, and spans at most one minor version."""
+    installed, version = settings.arc.upgrade_from, settings.arc.version
+    if installed is None:
+        return
+    if installed == version:
+        message = f"{installed} is also arc.version; set it to the version that the cluster has, or remove it"
+        yield Problem(("arc", "upgradeFrom"), "upgrade-to-itself", message)
+    elif minor_steps(installed, version) > 1:
+        message = f"{installed} → {version} spans several minor versions; upgrade to one after the other"
+        yield Problem(("arc", "upgradeFrom"), "upgrade-of-several-minors", message)
+
+
 RULES: tuple[Rule, ...] = (
     pool_is_chosen,
     min_is_at_most_max,
     namespaces_are_apart,
     limits_cover_requests,
     runner_versions_agree,
+    upgrade_is_one_step,
     *profiles.RULES,
 )

@@ -83,6 +83,7 @@ _POD: Mapping[str, Effect] = {
 
 _EVERY_STACK: Mapping[str, Effect] = {
     "arc.version": operators("version of ARC's controller and scale sets"),
+    "arc.upgradeFrom": operators("upgrade of ARC, from version"),
     "arc.namespace": operators("namespace of ARC's controller and listeners"),
     "arc.release": operators("Helm release of ARC's controller"),
     "arc.metrics": operators("metrics of controller and listeners"),
