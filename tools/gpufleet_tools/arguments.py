@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     _hosts(commands)
     _doctor(commands)
     _pins(commands)
+    _upgrade(commands)
     _schema(commands)
     _sandbox(commands)
     return top
@@ -213,6 +214,24 @@ def _pins(commands: Commands) -> None:
         default=datetime.date.today(),
         help="date of the review or of the look-up; default: today",
     )
+
+
+def _upgrade(commands: Commands) -> None:
+    upgrade = commands.add_parser("upgrade", help="write an upgrade into a stack file, in steps that lose no job")
+    components = upgrade.add_subparsers(dest="component", required=True, metavar="COMPONENT")
+    arc = components.add_parser("arc", help="another version of ARC: controller, CRDs and scale sets")
+    arc.add_argument("stack")
+    arc.add_argument("--to", metavar="VERSION", help="wanted version")
+    arc.add_argument(
+        "--from", dest="installed", metavar="VERSION", help="version in the cluster; default: the stack file's"
+    )
+    step = arc.add_mutually_exclusive_group()
+    step.add_argument("--rollback", action="store_true", help="return to an older version, in the same steps")
+    step.add_argument("--finish", action="store_true", help="end the upgrade after its `pulumi up`")
+    arc.add_argument(
+        "--kubeconfig", metavar="FILE", type=pathlib.Path, help="also check that the live cluster is ready for it"
+    )
+    arc.add_argument("--context", metavar="NAME", help="context of the kubeconfig; default: its current one")
 
 
 def _schema(commands: Commands) -> None:

@@ -217,6 +217,27 @@ def _look_up(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return OK if useful else FINDINGS
 
 
+def _upgrade(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from gpufleet_tools.upgrade import arc
+
+    request = arc.Request(
+        to=arguments.to,
+        installed=arguments.installed,
+        rollback=arguments.rollback,
+        finish=arguments.finish,
+        kubeconfig=arguments.kubeconfig,
+        context=arguments.context,
+    )
+    try:
+        lines = arc.run(root, arguments.stack, request)
+    except arc.UpgradeError as error:
+        for line in str(error).splitlines():
+            print(f"gpufleet: {line}", file=sys.stderr)
+        return INVALID
+    print(*lines, sep="\n")
+    return OK
+
+
 def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.hosts import declared as declared_hosts
     from gpufleet_tools.hosts import table as hosts
@@ -469,6 +490,7 @@ _COMMANDS = {
     "hosts": _hosts,
     "doctor": _doctor,
     "pins": _pins,
+    "upgrade": _upgrade,
     "schema": _schema,
     "diff": _diff,
     "capacity": _capacity,

@@ -80,6 +80,15 @@ def profile(**fields: Any) -> Change:
     return change
 
 
+def arc(**fields: Any) -> Change:
+    """Sets fields of the controller."""
+
+    def change(sections: dict[str, Any]) -> None:
+        sections["arc"] = fields
+
+    return change
+
+
 def credentials(**fields: Any) -> Change:
     """Gives the project other credentials."""
 
@@ -173,6 +182,12 @@ RAISED = {
         "deprecated-to-nowhere",
         "error",
         "runners.mi300-gpu-2.deprecated.use",
+    ),
+    "an upgrade that is not finished": (
+        arc(version="0.14.2", upgradeFrom="0.13.1"),
+        "arc-upgrade-open",
+        "note",
+        "arc.upgradeFrom",
     ),
     "a label whose last day is over": (
         runner(deprecated={"until": TODAY - datetime.timedelta(days=1)}),
