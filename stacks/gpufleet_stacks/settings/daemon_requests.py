@@ -13,7 +13,7 @@ from gpufleet_stacks.settings.addon_pods import DAEMONS, DCGM
 from gpufleet_stacks.settings.args.node_pools import plugin_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
-from gpufleet_stacks.settings.models.taints import Toleration
+from gpufleet_stacks.settings.models.taints import Toleration, repelling
 
 Amounts = Mapping[str, Decimal]
 """Requests of one pod, in cores and bytes."""
@@ -79,7 +79,4 @@ def _discovered(settings: EksSettings, pool: str, served: list[str]) -> bool:
         Toleration(key=key, operator="Exists", effect=effect)
         for key, effect in {*known, ("nvidia.com/gpu", "NoSchedule")}
     ]
-    return all(
-        taint.effect == "PreferNoSchedule" or any(each.tolerates(taint) for each in tolerations)
-        for taint in pools[pool].taints
-    )
+    return not repelling(pools[pool].taints, tolerations)

@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 KUBESPRAY = (ROOT / "tests/settings/kubespray.ok.yaml").read_text()
 MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
 A10 = (ROOT / "examples/a10/Pulumi.a10.yaml").read_text()
+ALIKE = A10.replace("nodeSelector: {machine: vm-gpu-a10-2}", "nodeSelector: {machine: vm-gpu-a10-1}")
 EXISTING = (ROOT / "tests/settings/smallest.ok.yaml").read_text()
 
 
@@ -32,6 +33,16 @@ def one_site(cluster: dict[str, Any]) -> None:
 
 def unwrapped(cluster: dict[str, Any]) -> None:
     cluster["kubespray"]["calico"] = {"encapsulation": "none"}
+
+
+def alike(cluster: dict[str, Any]) -> None:
+    for pool in cluster["nodePools"].values():
+        pool["labels"]["machine"] = "vm-gpu-a10-1"
+
+
+def apart_by_taints(cluster: dict[str, Any]) -> None:
+    alike(cluster)
+    cluster["nodePools"]["a10-2"]["taints"] = [{"key": "two", "effect": "NoSchedule"}]
 
 
 def one_control_plane(cluster: dict[str, Any]) -> None:
@@ -57,6 +68,17 @@ CASES: dict[str, tuple[str, Callable[[dict[str, Any]], None], list[str]]] = {
         ["toolkit-advisory cluster.nvidiaContainerToolkit.version"],
     ),
     "a pinned toolkit": (A10, lambda cluster: None, ["toolkit-advisory cluster.nvidiaContainerToolkit.version"]),
+    # The larger runners fit the larger machines only.
+    "pools alike": (
+        ALIKE,
+        alike,
+        ["toolkit-advisory cluster.nvidiaContainerToolkit.version", "several-pools profiles.one.nodeSelector"],
+    ),
+    "pools alike, one with a taint": (
+        ALIKE.replace("      pool: a10-2\n", "      pool: a10-2\n      tolerations: [{key: two, operator: Exists}]\n"),
+        apart_by_taints,
+        ["toolkit-advisory cluster.nvidiaContainerToolkit.version"],
+    ),
     "no toolkit": (A10, lambda cluster: cluster.pop("nvidiaContainerToolkit"), []),
     "a cluster that exists": (EXISTING, lambda cluster: None, []),
 }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
+from gpufleet import quantity
 from gpufleet.bare_metal.container_toolkit import ADVISORIES_REVIEWED, JIT_CDI_SINCE, advisories_of
 from gpufleet.bare_metal.kubespray.cluster import folder_of
 from gpufleet.bare_metal.kubespray.driver.folder import Cluster
 from gpufleet.bare_metal.kubespray.rules import change_problems, site_findings
 from gpufleet_stacks.settings.args.machines import cluster_args
-from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
-from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings, NodePool
+from gpufleet_stacks.settings.models.settings import Runner, Settings
+from gpufleet_stacks.settings.models.taints import repelling
+from gpufleet_stacks.settings.problems import listed
 from gpufleet_stacks.settings.rules.machine_places import kubespray_places
 from gpufleet_stacks.settings.rules.machines import STAND_IN_KEY
 from gpufleet_tools.check.finding import Finding
@@ -51,10 +54,48 @@ def toolkit_advisories(settings: BareMetalSettings) -> Iterator[Finding]:
         )
 
 
+def runners_of_several_pools(settings: BareMetalSettings) -> Iterator[Finding]:
+    """Yield runners whose pods the scheduler may also place on nodes of other pools. Capacity counts them in their own
+    pool only."""
+    for label, runner in settings.runners.items():
+        pools = settings.cluster.node_pools
+        others = [name for name in pools if name != settings.pool_name(runner) and _may_run_in(settings, runner, name)]
+        if others:
+            pool = settings.pool_name(runner)
+            path = ("profiles", runner.profile, "nodeSelector") if runner.profile else ("runners", label)
+            yield Finding(
+                "several-pools",
+                "error",
+                path,
+                f"pods of {label} can also run on nodes of pool {listed(others, 'and')}, where they take the place of"
+                f" its jobs; select labels that only nodes of {pool} have",
+            )
+
+
+def _may_run_in(settings: BareMetalSettings, runner: Runner, name: str) -> bool:
+    """Return whether a node of the pool would accept the runner. Affinities and patches of a profile are assumed to
+    keep it out."""
+    profile, pool = settings.profile(runner), settings.cluster.node_pools[name]
+    if profile.affinity or profile.pod_template:
+        return False
+    if runner.gpus and settings.gpu_resource(name) != settings.gpu_resource(settings.pool_name(runner)):
+        return False
+    selected = any(profile.node_selector.items() <= pool.node_labels(node).items() for node in pool.nodes.values())
+    return selected and not repelling(pool.taints, profile.tolerations) and _holds(pool, runner)
+
+
+def _holds(pool: NodePool, runner: Runner) -> bool:
+    has = pool.allocatable
+    amounts = ((runner.cpu, has.cpu), (runner.memory, has.memory))
+    fits = all(quantity.parsed(asked) <= quantity.parsed(there) for asked, there in amounts)
+    return fits and runner.gpus <= pool.accelerator.devices
+
+
 RULES: Mapping[str, Callable[[BareMetalSettings], Iterator[Finding]]] = {
     "spans-sites": clusters_across_sites,
     "impossible-change": impossible_changes,
     "toolkit-advisory": toolkit_advisories,
+    "several-pools": runners_of_several_pools,
 }
 """Rules, by the name of their findings."""
 

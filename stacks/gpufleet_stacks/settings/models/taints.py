@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import model_validator
@@ -53,6 +53,15 @@ class Toleration(Model):
         key = (self.key is None and self.operator == "Exists") or self.key == taint.key
         value = self.operator == "Exists" or (self.value or "") == taint.value
         return key and value and self.effect in (None, taint.effect)
+
+
+def repelling(taints: Iterable[TaintSettings], tolerations: Sequence[Toleration]) -> list[TaintSettings]:
+    """Return the taints that keep pods with these tolerations off a node."""
+    return [
+        taint
+        for taint in taints
+        if taint.effect != "PreferNoSchedule" and not any(each.tolerates(taint) for each in tolerations)
+    ]
 
 
 def tolerations(taints: Iterable[TaintSettings]) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from gpufleet.arc import runner_releases
 from gpufleet.arc.versions import minor_steps
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings.models.settings import Runner, Settings
+from gpufleet_stacks.settings.models.taints import repelling
 from gpufleet_stacks.settings.problems import listed, near
 from gpufleet_stacks.settings.rules import profiles
 
@@ -113,16 +114,14 @@ def min_is_at_most_max(settings: Settings) -> Iterator[Problem]:
 def taints_are_tolerated(settings: Settings) -> Iterator[Problem]:
     """Require that runners tolerate every taint of their pool."""
     for label, runner in settings.runners.items():
-        tolerations = settings.profile(runner).tolerations
-        for taint in settings.pool(runner).taints:
-            if taint.effect != "PreferNoSchedule" and not any(each.tolerates(taint) for each in tolerations):
-                toleration = f"tolerations: [{{key: {taint.key}, operator: Exists}}]"
-                where: Path = (
-                    ("profiles", runner.profile, "tolerations") if runner.profile else ("runners", label, "profile")
-                )
-                add = "add:" if runner.profile else "add to a profile, and set that profile here:"
-                message = f"the pool's taint {taint} is not tolerated; {add} {toleration}"
-                yield Problem(where, "taint-not-tolerated", message)
+        for taint in repelling(settings.pool(runner).taints, settings.profile(runner).tolerations):
+            toleration = f"tolerations: [{{key: {taint.key}, operator: Exists}}]"
+            where: Path = (
+                ("profiles", runner.profile, "tolerations") if runner.profile else ("runners", label, "profile")
+            )
+            add = "add:" if runner.profile else "add to a profile, and set that profile here:"
+            message = f"the pool's taint {taint} is not tolerated; {add} {toleration}"
+            yield Problem(where, "taint-not-tolerated", message)
 
 
 def namespaces_are_apart(settings: Settings) -> Iterator[Problem]:
