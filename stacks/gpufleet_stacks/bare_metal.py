@@ -10,12 +10,13 @@ import pulumi_kubernetes
 
 from gpufleet.amd.device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkit
+from gpufleet.bare_metal.etcd_snapshots import EtcdSnapshots
 from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster
 from gpufleet.nvidia.gpu_operator import NvidiaGpuOperator
 from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, toleration_object
-from gpufleet_stacks.settings.args.machines import cluster_args, operator_args, toolkit_args
+from gpufleet_stacks.settings.args.machines import cluster_args, operator_args, snapshots_args, toolkit_args
 from gpufleet_stacks.settings.models.bare_metal import (
     BareMetalCluster,
     BareMetalSettings,
@@ -82,6 +83,8 @@ def on_machines(cluster: BareMetalCluster) -> tuple[list[pulumi.Resource], Kubes
     if args is None:
         return needs, None
     created = KubesprayCluster(cluster.name, args, opts)
+    if snapshots := snapshots_args(cluster, key, [created.ready], pulumi.Config(NAMESPACE).require_secret):
+        EtcdSnapshots("etcd-snapshots", snapshots, opts)
     return [created.ready], created
 
 

@@ -55,11 +55,15 @@ from gpufleet.aws import (
     SubnetTerm,
 )
 from gpufleet.bare_metal import (
+    EtcdSnapshots,
+    EtcdSnapshotsArgs,
     KubesprayCluster,
     KubesprayClusterArgs,
     KubesprayNode,
     NvidiaContainerToolkit,
     NvidiaContainerToolkitArgs,
+    SnapshotBucket,
+    SnapshotFolder,
     SshHost,
     SshLogin,
 )
@@ -84,6 +88,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     EbsStorageClass: "gpu-runners:index:EbsStorageClass",
     EksCluster: "gpu-runners:index:EksCluster",
     EksNetwork: "gpu-runners:index:EksNetwork",
+    EtcdSnapshots: "gpu-runners:index:EtcdSnapshots",
     Karpenter: "gpu-runners:index:Karpenter",
     KubesprayCluster: "gpu-runners:index:KubesprayCluster",
     NvidiaContainerToolkit: "gpu-runners:index:NvidiaContainerToolkit",
@@ -98,7 +103,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 ON_AWS = {EksCluster, EksNetwork, Karpenter}
 """Those that need a provider of AWS too."""
 
-ON_HOSTS = {KubesprayCluster, NvidiaContainerToolkit}
+ON_HOSTS = {EtcdSnapshots, KubesprayCluster, NvidiaContainerToolkit}
 """Those that need a provider of commands and no cluster."""
 
 ORG = "https://github.com/org"
@@ -175,6 +180,24 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
                 )
             ],
             login=SshLogin(user="ci", private_key="key"),
+        ),
+    ),
+    "EtcdSnapshots": (
+        EtcdSnapshots,
+        EtcdSnapshotsArgs(
+            hosts=[SshHost(name="gpu-1", address="192.0.2.1", host_keys=[HOST_KEY])],
+            login=SshLogin(user="ci", private_key="key"),
+            target=SnapshotFolder(path="/mnt/snapshots"),
+        ),
+    ),
+    "EtcdSnapshots in S3": (
+        EtcdSnapshots,
+        EtcdSnapshotsArgs(
+            hosts=[SshHost(name="gpu-1", address="192.0.2.1", host_keys=[HOST_KEY])],
+            login=SshLogin(user="ci", private_key="key"),
+            target=SnapshotBucket(
+                bucket="lab-etcd", region="eu-west-1", access_key_id="AKIA0", secret_access_key="secret"
+            ),
         ),
     ),
     "NvidiaContainerToolkit": (

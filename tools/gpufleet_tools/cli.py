@@ -249,7 +249,7 @@ def _hosts(root: pathlib.Path, arguments: argparse.Namespace) -> int:
         print(f"gpufleet: {error}", file=sys.stderr)
         return INVALID
     terminal.console().print(hosts.table(reports))
-    for line in hosts.unmeasured(reports):
+    for line in (*hosts.unmeasured(reports), *hosts.last_snapshots(reports)):
         print(line)
     wrong = sum(bool(report.failures) for report in reports)
     print(f"{len(reports)} machine{'s' * (len(reports) != 1)} surveyed, {wrong} with something to fix")

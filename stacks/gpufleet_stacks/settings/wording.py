@@ -128,11 +128,14 @@ def _shown(got: object, path: Path, file: StackFile) -> str:
 
 
 def _options(schema: Schema) -> list[str]:
-    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+    options = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    return [str(option) for option in options]
 
 
 def _choices(schema: Schema) -> str:
-    return f"allowed: {', '.join(sorted(_options(schema)))}"
+    # Numbers by value: 2 before 12.
+    options = sorted(_options(schema), key=lambda option: (len(option) if option.isdigit() else 0, option))
+    return f"allowed: {', '.join(options)}"
 
 
 def _meaning(schema: Schema) -> str:

@@ -38,6 +38,7 @@ def needs_of(settings: BareMetalSettings, name: str, node: NodeSettings, pool: N
         pod_memory_mib=math.ceil(quantity.parsed(pool.allocatable.memory) / 1024**2),
         pod_disk_gib=math.ceil(quantity.parsed(pool.allocatable.ephemeral_storage) / 1024**3),
         memory_mib=CONTROL_PLANE_MIB if "control_plane" in node.roles else WORKER_MIB,
+        snapshot_hours=_snapshot_hours(node, kubespray),
         gpu=_gpu_needs(settings, pool),
     )
 
@@ -46,6 +47,11 @@ def _sets_hostnames(kubespray: KubespraySettings | None) -> bool:
     """Return whether kubespray gives machines the names of their nodes (roles/bootstrap_os/defaults/main.yml:43 at
     v2.31.0)."""
     return kubespray is not None and kubespray.variables.get("all", {}).get("override_system_hostname", True) is True
+
+
+def _snapshot_hours(node: NodeSettings, kubespray: KubespraySettings | None) -> int | None:
+    snapshots = kubespray.etcd_snapshots if kubespray else None
+    return snapshots.every_hours if snapshots and "etcd" in node.roles else None
 
 
 def _architectures(node: NodeSettings, pool: NodePool) -> Iterator[str]:

@@ -33,6 +33,14 @@ def unmeasured(reports: Sequence[HostReport]) -> Iterator[str]:
             yield f"not measured on {report.host.name}: {'; '.join(report.unmeasured)}"
 
 
+def last_snapshots(reports: Sequence[HostReport]) -> Iterator[str]:
+    """Yield a line about the last snapshot of each member of etcd that takes any."""
+    for report in reports:
+        if report.facts and report.facts.last_snapshot is not None:
+            hours = (report.facts.clock - report.facts.last_snapshot) / 3600
+            yield f"last snapshot of etcd on {report.host.name}: {hours:.1f} hours ago"
+
+
 def _cells(facts: HostFacts | None) -> tuple[str, ...]:
     if facts is None:
         return ("",) * 6

@@ -63,6 +63,10 @@ class HostFacts:
     certificates: Mapping[str, float]
     """Ends of the certificates of the control plane, etcd and the kubelet in seconds since 1970, by file. Empty without
     root."""
+    snapshots: bool
+    """Whether `EtcdSnapshots` is installed."""
+    last_snapshot: int | None
+    """Time of the last stored snapshot of etcd in seconds since 1970; None if there is none, or without root."""
     gpus_amd: int
     """Number of AMD GPUs on the PCI bus, with or without a driver."""
     gpus_nvidia: int

@@ -101,6 +101,8 @@ main() {
   fact containerd "$(containerd --version 2>/dev/null | version)"
   fact docker "$(docker --version 2>/dev/null | version)"
   fact certificates "$(certificates)"
+  fact snapshots "$([ ! -e /etc/systemd/system/gpufleet-etcd-snapshot.timer ] || echo yes)"
+  fact last_snapshot "$(as_root cat /var/lib/gpufleet/etcd-snapshot.last)"
   gpu_facts
   fact complete yes
 }

@@ -152,3 +152,14 @@ def certificates(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
         more = sum((end - facts.clock) / 86400 < CERTIFICATE_DAYS for end in facts.certificates.values()) - 1
         others = f" (and {more} more)" if more else ""
         yield f"certificates: {file}{others} {when}; renew them on the machine: kubeadm certs renew all"
+
+
+def snapshots(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
+    """Yield a failure for snapshots of etcd that have stopped; before they are installed, none is due."""
+    if needs.snapshot_hours is None or not facts.snapshots or not facts.root:
+        return
+    remedy = "search for the reason: journalctl --unit gpufleet-etcd-snapshot"
+    if facts.last_snapshot is None:
+        yield f"etcd snapshot: none is stored; {remedy}"
+    elif (age := (facts.clock - facts.last_snapshot) / 3600) > 2 * needs.snapshot_hours:
+        yield f"etcd snapshot: the last is {age:.0f} hours old, declared is every {needs.snapshot_hours}; {remedy}"

@@ -56,5 +56,7 @@ class HostNeeds:
     (roles/kubernetes/preinstall/defaults/main.yml at v2.31.0)."""
     disk_gib: int = 20
     """Minimum free disk space in GiB for images and logs."""
+    snapshot_hours: int | None = None
+    """Hours between snapshots of etcd; None if the host takes none."""
     gpu: GpuNeeds | None = None
     """Requirements on its GPUs; None for no GPUs."""

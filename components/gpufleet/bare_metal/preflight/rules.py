@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     machine_rules.room,
     machine_rules.network,
     machine_rules.certificates,
+    machine_rules.snapshots,
     gpu_rules.gpus,
 )
 

@@ -8,6 +8,7 @@ from typing import Literal
 import pulumi
 
 from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkitArgs
+from gpufleet.bare_metal.etcd_snapshots import EtcdSnapshotsArgs, SnapshotBucket, SnapshotFolder
 from gpufleet.bare_metal.kubespray.args import (
     Calico,
     Kubespray,
@@ -22,7 +23,16 @@ from gpufleet.bare_metal.ssh import SshHost, SshLogin
 from gpufleet.nvidia.gpu_operator import NvidiaGpuOperatorArgs
 from gpufleet.taint import Taint
 from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings, NodePool, NodeSettings
-from gpufleet_stacks.settings.models.kubespray import Jump, KubespraySettings, RunHere, RunOnBastion, Ssh
+from gpufleet_stacks.settings.models.kubespray import (
+    SNAPSHOT_KEYS,
+    BucketOfSnapshots,
+    FolderOfSnapshots,
+    Jump,
+    KubespraySettings,
+    RunHere,
+    RunOnBastion,
+    Ssh,
+)
 from gpufleet_stacks.settings.models.nvidia import ContainerToolkit
 from gpufleet_stacks.settings.models.taints import tolerations
 
@@ -152,6 +162,40 @@ def _jump(host: Jump | RunOnBastion) -> SshHost:
 def ssh_host(name: str, node: NodeSettings) -> SshHost:
     """Return the SSH host of a machine."""
     return SshHost(name=name, address=node.address, host_keys=node.host_keys, port=node.port, user=node.user)
+
+
+# -- etcd -------------------------------------------------------------------------------------------------------------
+
+
+def snapshots_args(
+    cluster: BareMetalCluster, key: Key, needs: Sequence[pulumi.Resource] = (), secret: Secret = lambda key: key
+) -> EtcdSnapshotsArgs | None:
+    """Return the arguments of the snapshots of etcd; None if the stack takes none."""
+    snapshots, ssh = cluster.kubespray.etcd_snapshots if cluster.kubespray else None, cluster.ssh
+    if snapshots is None or ssh is None:
+        return None
+    return EtcdSnapshotsArgs(
+        hosts=[ssh_host(name, node) for name, node, _ in machines(cluster) if "etcd" in node.roles],
+        login=login_from_here(cluster, ssh, key),
+        target=_snapshot_target(snapshots.to, secret),
+        every_hours=snapshots.every_hours,
+        keep=snapshots.keep,
+        needs=needs,
+    )
+
+
+def _snapshot_target(to: FolderOfSnapshots | BucketOfSnapshots, secret: Secret) -> SnapshotFolder | SnapshotBucket:
+    if isinstance(to, FolderOfSnapshots):
+        return SnapshotFolder(path=to.path)
+    access_key_id, secret_access_key = (secret(key) for key in SNAPSHOT_KEYS)
+    return SnapshotBucket(
+        bucket=to.bucket,
+        region=to.region,
+        prefix=to.prefix,
+        endpoint=to.endpoint,
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+    )
 
 
 # -- NVIDIA -----------------------------------------------------------------------------------------------------------

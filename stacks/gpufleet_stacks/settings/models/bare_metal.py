@@ -19,6 +19,7 @@ from gpufleet.bare_metal.kubespray.inventory import SITE_LABEL
 from gpufleet.nvidia.sharing import GPU
 from gpufleet.problem import Path
 from gpufleet_stacks.settings.models.kubespray import (
+    SNAPSHOT_KEYS,
     SSH_KEY,
     HostKey,
     KubespraySettings,
@@ -270,6 +271,9 @@ class BareMetalSettings(Settings):
         cluster = self.cluster
         own = {"kubeconfig": "cluster.kubeconfig"} if cluster.kubeconfig.kind == "secret" else {}
         own |= {SSH_KEY: "cluster.ssh"} if cluster.makes_use_of_ssh and needs_ssh_key(cluster) else {}
+        snapshots = cluster.kubespray.etcd_snapshots if cluster.kubespray else None
+        if snapshots and snapshots.to.kind == "s3":
+            own |= dict.fromkeys(SNAPSHOT_KEYS, "cluster.kubespray.etcdSnapshots.to")
         return {**super().secret_keys(), **own, **dict(secret_variables(cluster))}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gpufleet.bare_metal.container_toolkit import URL
+from gpufleet.bare_metal.etcd_snapshots import BUCKET, ENDPOINT, FOLDER, PREFIX, EveryHours
 from gpufleet.bare_metal.kubespray.args import (
     COMMIT,
     KUBERNETES_VERSION,
@@ -25,6 +26,9 @@ from gpufleet_stacks.settings.models.value_types import MOST, Address, Filled, M
 
 SSH_KEY = "ssh-privateKey"
 """Key of the stack secret that holds the private SSH key."""
+
+SNAPSHOT_KEYS = ("kubespray-etcdSnapshotsAccessKeyId", "kubespray-etcdSnapshotsSecretAccessKey")
+"""Keys of the stack secrets with which members of etcd write snapshots to S3."""
 
 Port = Annotated[int, Field(strict=True, ge=PORTS[0], le=PORTS[1])]
 Seconds = Annotated[int, Field(strict=True, ge=1, le=MOST)]
@@ -142,6 +146,42 @@ class MirrorSites(Model):
     """Mirrors that containerd tries first, by the registry that they replace, such as `docker.io`."""
 
 
+class FolderOfSnapshots(Model):
+    """A folder on each member, on a disk that is not the member's own: a mounted network file system."""
+
+    kind: Literal["folder"]
+    """A mounted folder."""
+    path: Annotated[str, Text(FOLDER, 256, "an absolute path such as /mnt/etcd-snapshots")]
+    """Path of the folder. Members may share it."""
+
+
+class BucketOfSnapshots(Model):
+    """A bucket of S3 or of a compatible store. The members require rclone. The access key is in the stack's secrets
+    `kubespray-etcdSnapshotsAccessKeyId` and `kubespray-etcdSnapshotsSecretAccessKey`."""
+
+    kind: Literal["s3"]
+    """A bucket of S3 or of a compatible store."""
+    bucket: Annotated[str, Text(BUCKET, 63, "the name of a bucket")]
+    """Name of the bucket."""
+    region: Filled
+    """Region of the bucket."""
+    prefix: Annotated[str, Text(PREFIX, 256, "a prefix without a slash at its end")] = "etcd"
+    """Prefix of the objects."""
+    endpoint: Annotated[str, Text(ENDPOINT, 256, "a URL such as https://minio.lab.example")] | None = None
+    """URL of a compatible store; if omitted, AWS."""
+
+
+class SnapshotsOfEtcd(Model):
+    """Snapshots of etcd on a schedule, by each member, stored away from it."""
+
+    to: Annotated[FolderOfSnapshots | BucketOfSnapshots, Field(discriminator="kind")]
+    """Storage of the snapshots."""
+    every_hours: EveryHours = 6
+    """Hours between two snapshots of a member; a divisor of 24."""
+    keep: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 28
+    """Number of snapshots of each member that are kept."""
+
+
 class KubespraySettings(Model):
     """Settings of the cluster that kubespray creates. Its machines are those of the node pools."""
 
@@ -169,6 +209,9 @@ class KubespraySettings(Model):
     `ipvs`."""
     etcd_deployment: EtcdDeployment = "host"
     """Deployment of etcd: `host` as a systemd service, `docker` as a container, `kubeadm` as static pods."""
+    etcd_snapshots: SnapshotsOfEtcd | None = None
+    """Snapshots of etcd on a schedule; if omitted, none. kubespray itself only saves one on the member's own disk
+    before it restarts etcd."""
     auto_renew_certificates: Switch = True
     """Whether a timer on the control plane renews its certificates every month. They are valid for a year."""
     mirrors: MirrorSites = MirrorSites()

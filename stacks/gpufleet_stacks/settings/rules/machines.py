@@ -60,6 +60,14 @@ def docker_stays(settings: BareMetalSettings) -> Iterator[Problem]:
     yield Problem(("cluster", "nvidiaContainerToolkit", "runtime"), "docker-beside-kubespray", message)
 
 
+def etcd_has_tools(settings: BareMetalSettings) -> Iterator[Problem]:
+    """Reject snapshots of an etcd that runs as static pods: its members have no `/etc/etcd.env`."""
+    kubespray = settings.cluster.kubespray
+    if kubespray and kubespray.etcd_snapshots and kubespray.etcd_deployment == "kubeadm":
+        message = "etcdDeployment is kubeadm, whose members have no /etc/etcd.env; use host, or remove the snapshots"
+        yield Problem(("cluster", "kubespray", "etcdSnapshots"), "snapshots-of-static-pods", message)
+
+
 def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Problem]:
     """Reject sections for GPUs of a vendor that no pool has."""
     cluster = settings.cluster
@@ -94,6 +102,6 @@ def the_toolkit_can_be_installed(settings: BareMetalSettings) -> Iterator[Proble
     yield from OPERATOR.placed(operator_problems(operator_args(settings)))
 
 
-RULES = (sections_go_together, docker_stays, vendors_have_pools)
+RULES = (sections_go_together, docker_stays, etcd_has_tools, vendors_have_pools)
 MACHINE_RULES = (the_cluster_can_be_made, the_toolkit_can_be_installed)
 """Rules for all machines together, which require that each machine is valid."""

@@ -39,6 +39,8 @@ nameserver=127.0.0.53
 containerd=2.2.3
 docker=
 certificates=Jan 22 17:38:01 2027 GMT=/etc/kubernetes/ssl/apiserver.crt;Nov 22 17:38:01 2126 GMT=/etc/ssl/etcd/ca.pem;
+snapshots=yes
+last_snapshot=1789990000
 gpus_amd=8
 gpus_nvidia=0
 gpu_models=AMD Instinct MI300X OAM;
@@ -76,6 +78,7 @@ NEEDS = HostNeeds(
     cores=190,
     pod_memory_mib=2200 * 1024,
     pod_disk_gib=3400,
+    snapshot_hours=6,
     gpu=GPUS,
 )
 
@@ -177,6 +180,11 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
         {"certificates": {"a.crt": GOOD.clock - 2 * DAY, "b.crt": GOOD.clock + 20 * DAY}},
         "certificates: a.crt (and 1 more) expired 2 days ago",
     ),
+    "no snapshot": ({"last_snapshot": None}, "etcd snapshot: none is stored; search for the reason: journalctl"),
+    "an old snapshot": (
+        {"last_snapshot": int(GOOD.clock) - 13 * 3600},
+        "etcd snapshot: the last is 13 hours old, declared is every 6; search",
+    ),
     "a GPU that is missing": ({"gpus_amd": 7}, "gpus: 7 AMD GPUs on the PCI bus, expected 8"),
     "no GPU": ({"gpus_amd": 0}, "gpus: 0 AMD GPUs on the PCI bus, expected 8"),
     "GPUs of another": ({"gpus_amd": 0, "gpus_nvidia": 8}, "gpus: 0 AMD GPUs on the PCI bus, expected 8"),
@@ -232,6 +240,7 @@ def test_distributions_that_kubespray_supports_are_accepted(name: str) -> None:
         ({"gpus_amd": 0, "module_amdgpu": False, "render_gid": None}, HostNeeds()),
         ({"docker": "27.5.1"}, HostNeeds(container_manager="docker")),
         ({"docker": "27.5.1"}, HostNeeds()),
+        ({"last_snapshot": None, "snapshots": False}, NEEDS),
         ({"hostname": "gpu-1.lab"}, HostNeeds(hostname="gpu-1")),
         ({"swap_kib": 1, "cgroup": "tmpfs", "modules": ()}, HostNeeds(kubernetes=False)),
         ({"compute_partitions": frozenset(), "gpu_models": frozenset(), "acs_redirecting": None}, NEEDS),
