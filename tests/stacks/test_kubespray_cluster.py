@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gpufleet.bare_metal.etcd_snapshots import SnapshotBucket
 from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
-from gpufleet_stacks.settings.args.machines import cluster_args, login_from_here, toolkit_args
+from gpufleet_stacks.settings.args.machines import cluster_args, login_from_here, snapshots_args, toolkit_args
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_stacks.settings.models.kubespray import SSH_KEY
 from gpufleet_tools.plan import stack
@@ -168,12 +169,29 @@ def test_secrets_of_variables_are_the_stacks_own(tmp_path: pathlib.Path) -> None
     assert asked == {
         "kubespray-registryPassword": "cluster.kubespray.secretVariables.registry_password",
         "kubespray-becomePassword": "cluster.nodePools.control.nodes.gpu-1.secretVariables.ansible_become_password",
+        "kubespray-etcdSnapshotsAccessKeyId": "cluster.kubespray.etcdSnapshots.to",
+        "kubespray-etcdSnapshotsSecretAccessKey": "cluster.kubespray.etcdSnapshots.to",
     }
     args = cluster_args(settings.cluster, "key", (), {key: f"that of {key}" for key in asked}.__getitem__)
     assert args
     assert args.secret_variables == {"registry_password": "that of kubespray-registryPassword"}
     (node,) = args.nodes
     assert node.secret_variables == {"ansible_become_password": "that of kubespray-becomePassword"}
+
+
+def test_snapshots_of_etcd_are_those_of_the_settings(tmp_path: pathlib.Path) -> None:
+    snapshots = snapshots_args(bare_metal(EVERY_SETTING, tmp_path).cluster, "key")
+    assert snapshots
+    assert [host.name for host in snapshots.hosts] == ["gpu-1"]
+    assert (snapshots.every_hours, snapshots.keep) == (12, 7)
+    assert snapshots.target == SnapshotBucket(
+        bucket="lab-etcd",
+        region="eu-west-1",
+        prefix="lab/etcd",
+        endpoint="https://s3.lab.example",
+        access_key_id="kubespray-etcdSnapshotsAccessKeyId",
+        secret_access_key="kubespray-etcdSnapshotsSecretAccessKey",
+    )
 
 
 def test_a_machine_with_a_user_of_its_own_is_asked_as_that_user(tmp_path: pathlib.Path) -> None:
