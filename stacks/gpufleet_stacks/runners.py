@@ -34,7 +34,9 @@ from gpufleet_stacks.settings.models.settings import (
     ExistingSecretCredentials,
     GithubAppCredentials,
     Project,
+    Proxy,
     Runner,
+    ServerCertificate,
     Settings,
     secret_key,
 )
@@ -97,6 +99,8 @@ def controller_args(settings: Settings, system: SystemPlace) -> ArcControllerArg
         upgrade_from=settings.arc.upgrade_from,
         metrics=settings.arc.metrics,
         log_level=settings.arc.log_level,
+        update_strategy=settings.arc.update_strategy,
+        client_limits=settings.arc.client_limits.model_dump() if settings.arc.client_limits else None,
         node_selector=system.node_selector,
         requests=system.requests,
         listener_requests=system.listener_requests,
@@ -110,8 +114,27 @@ def project_args(name: str, project: Project) -> RunnerProjectArgs:
         config_url=project.config_url,
         namespace=project.namespace,
         runner_group=project.runner_group,
+        proxy=proxy_value(project.proxy) if project.proxy else None,
+        server_tls=tls_value(project.server_certificate) if project.server_certificate else None,
         credentials=component_credentials(name, project.credentials),
     )
+
+
+def proxy_value(proxy: Proxy) -> dict[str, Any]:
+    """Return the chart value `proxy`."""
+    value: dict[str, Any] = {"noProxy": list(proxy.no_proxy)} if proxy.no_proxy else {}
+    for kind, server in (("http", proxy.http), ("https", proxy.https)):
+        if server:
+            secret = {"credentialSecretRef": server.credentials_secret} if server.credentials_secret else {}
+            value[kind] = {"url": server.url, **secret}
+    return value
+
+
+def tls_value(certificate: ServerCertificate) -> dict[str, Any]:
+    """Return the chart value `githubServerTLS`."""
+    reference = {"name": certificate.config_map, "key": certificate.key}
+    mount = {"runnerMountPath": certificate.runner_mount_path} if certificate.runner_mount_path else {}
+    return {"certificateFrom": {"configMapKeyRef": reference}, **mount}
 
 
 def component_credentials(project: str, credentials: Credentials) -> ExistingSecret | GithubApp | GithubToken:

@@ -91,8 +91,8 @@ def test_faults_without_a_file_have_no_lines(engine: Engine, tmp_path: pathlib.P
     engine(values | {"runners": {"a": 3}, "arc": "", "acknowledged": None, "colour": "red"}, {})
     assert refused(tmp_path) == [
         "Pulumi.lab.yaml: acknowledged: is empty; begin each entry with '- '",
-        'Pulumi.lab.yaml: arc: "" is not a mapping of keys to values; its keys are: logLevel, metrics, namespace, '
-        "release, upgradeFrom, version",
+        'Pulumi.lab.yaml: arc: "" is not a mapping of keys to values; its keys are: clientLimits, logLevel, metrics, '
+        "namespace, release, updateStrategy, upgradeFrom, version",
         "Pulumi.lab.yaml: colour: unknown key; allowed: acknowledged, arc, charts, cluster, devicePlugin, gpuOperator, "
         "hostPaths, profiles, projects, runners",
         "Pulumi.lab.yaml: runners.a: 3 is not a mapping of keys to values; its keys are: additionalLabels, cpu, "

@@ -67,6 +67,11 @@ class ArcControllerArgs:
     """Whether to expose Prometheus metrics of the controller and of the listeners."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """Log level of the controller. The chart's own default is `debug`."""
+    update_strategy: Literal["immediate", "eventual"] = "immediate"
+    """Whether changed runners start at once, or after busy runners have finished. `eventual` may lose a listener
+    (actions/actions-runner-controller#4432)."""
+    client_limits: Mapping[str, int] | None = None
+    """Limits of the controller's requests to the API server, `qps` and `burst`; None for ARC's own."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Node labels that select where the controller and all listeners run. Karpenter keeps a node while a listener runs
     on it, even without jobs."""
@@ -138,6 +143,11 @@ def controller_values(args: ArcControllerArgs) -> dict[str, Any]:
     """Return the chart values of the controller. Set all three metrics addresses or none: if one is missing, the chart
     turns metrics off."""
     values: dict[str, Any] = {"flags": {"logLevel": args.log_level}}
+    if args.update_strategy != "immediate":
+        values["flags"]["updateStrategy"] = args.update_strategy
+    if args.client_limits:
+        values["flags"]["k8sClientRateLimiterQPS"] = int(args.client_limits["qps"])
+        values["flags"]["k8sClientRateLimiterBurst"] = int(args.client_limits["burst"])
     if args.metrics:
         values["metrics"] = {
             "controllerManagerAddr": ":8080",

@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace, Secret
@@ -65,6 +66,10 @@ class ProjectReference:
     """Name of the secret in that namespace with the runners' credentials."""
     runner_group: str | None = None
     """GitHub runner group; None for GitHub's default group."""
+    proxy: Mapping[str, Any] | None = None
+    """Chart value `proxy` of the scale sets; None for no proxy."""
+    server_tls: Mapping[str, Any] | None = None
+    """Chart value `githubServerTLS` of the scale sets; None for the public certificate authorities."""
     credentials_revision: pulumi.Input[str] | None = None
     """Text that changes with the contents of the secret; a change restarts the listeners. None if nothing shows such a
     change."""
@@ -85,6 +90,11 @@ class RunnerProjectArgs:
     """Credentials with which the runners register at GitHub."""
     runner_group: str | None = None
     """GitHub runner group; None for GitHub's default group."""
+    proxy: Mapping[str, Any] | None = None
+    """Chart value `proxy` of the scale sets; None for no proxy."""
+    server_tls: Mapping[str, Any] | None = None
+    """Chart value `githubServerTLS` of the scale sets: the certificate authority of a GitHub Enterprise Server. None
+    for the public ones."""
 
 
 class RunnerProject(pulumi.ComponentResource):
@@ -123,6 +133,8 @@ class RunnerProject(pulumi.ComponentResource):
             namespace=args.namespace,
             credentials_secret=secret_name,
             runner_group=args.runner_group,
+            proxy=args.proxy,
+            server_tls=args.server_tls,
             credentials_revision=revision,
             needs=needs,
         )

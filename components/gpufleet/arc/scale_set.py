@@ -86,6 +86,10 @@ def scale_set_values(args: RunnerScaleSetArgs) -> dict[str, Any]:
         values["containerMode"] = _container_mode(args.docker)
     if args.project.runner_group:
         values["runnerGroup"] = args.project.runner_group
+    if args.project.proxy:
+        values["proxy"] = dict(args.project.proxy)
+    if args.project.server_tls:
+        values["githubServerTLS"] = dict(args.project.server_tls)
     if metrics := args.listener_metrics or args.controller.listener_metrics:
         values["listenerMetrics"] = dict(metrics)
     if template := listener_template(args):

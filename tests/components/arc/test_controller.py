@@ -94,6 +94,12 @@ def test_it_logs_less_than_the_chart_would() -> None:
     assert values(log_level="debug")["flags"]["logLevel"] == "debug"
 
 
+def test_flags_of_the_controller() -> None:
+    given = values(update_strategy="eventual", client_limits={"qps": 60, "burst": 90})["flags"]
+    limits = {"k8sClientRateLimiterQPS": 60, "k8sClientRateLimiterBurst": 90}
+    assert given == {"logLevel": "info", "updateStrategy": "eventual", **limits}
+
+
 def test_further_values_are_laid_over_its_own() -> None:
     given = values(values={"replicaCount": 2, "metrics": {}})
     assert given["replicaCount"] == 2

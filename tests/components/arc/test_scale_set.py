@@ -32,6 +32,8 @@ from gpufleet.arc.runner_pod import docker_runner_script
 from gpufleet.arc.scale_set import scale_set_problems
 from gpufleet.arc.scale_set_args import SecretKey
 from gpufleet.problem import InvalidArguments
+from gpufleet_stacks import runners
+from gpufleet_stacks.settings import load
 from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.plan import Plan
 from tests.recording import on_cluster, recorded, release, stays_for, the
@@ -627,6 +629,24 @@ def test_values_are_known_to_the_chart(mi300: Plan, scale_set_chart: Any) -> Non
             # The chart hands listenerTemplate on as it is; the API server holds it against the CRD.
             free = (("template", "spec"), ("listenerTemplate",))
             assert scale_set_chart.unknown(each.values, free=free) == []
+
+
+def test_an_enterprise_server_behind_a_proxy_is_passed_on_and_known_to_the_chart(scale_set_chart: Any) -> None:
+    read, _ = load.from_file(ROOT / "tests/settings/arc-of-enterprise-server.ok.yaml")
+    args = runners.project_args("ml", read.projects["ml"])
+    assert args.proxy == {
+        "http": {"url": "http://proxy.example.com:3128", "credentialSecretRef": "proxy"},
+        "https": {"url": "http://proxy.example.com:3128"},
+        "noProxy": ["example.com", ".cluster.local"],
+    }
+    assert args.server_tls == {
+        "certificateFrom": {"configMapKeyRef": {"name": "github-ca", "key": "authority.crt"}},
+        "runnerMountPath": "/usr/local/share/ca-certificates",
+    }
+    project = dataclasses.replace(PYTORCH.project, proxy=args.proxy, server_tls=args.server_tls)
+    values = values_of(changed(PYTORCH, project=project))
+    assert (values["proxy"], values["githubServerTLS"]) == (args.proxy, args.server_tls)
+    assert scale_set_chart.unknown(values, free=(("template", "spec"),)) == []
 
 
 def test_a_runner_group_is_known_to_the_chart(scale_set_chart: Any) -> None:

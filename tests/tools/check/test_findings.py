@@ -183,6 +183,12 @@ RAISED = {
         "error",
         "runners.mi300-gpu-2.deprecated.use",
     ),
+    "an update strategy that loses listeners": (
+        together(arc(updateStrategy="eventual"), runner(min=1)),
+        "eventual-updates",
+        "warning",
+        "arc.updateStrategy",
+    ),
     "an upgrade that is not finished": (
         arc(version="0.14.2", upgradeFrom="0.13.1"),
         "arc-upgrade-open",

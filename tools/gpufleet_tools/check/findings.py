@@ -223,6 +223,17 @@ def open_upgrades(settings: Settings, file: StackFile) -> Iterator[Finding]:
         yield Finding("arc-upgrade-open", "note", ("arc", "upgradeFrom"), message)
 
 
+def eventual_updates(settings: Settings, file: StackFile) -> Iterator[Finding]:
+    """Yield an update strategy that loses listeners."""
+    labels = [label for label, runner in settings.runners.items() if runner.min]
+    if settings.arc.update_strategy == "eventual" and labels:
+        message = (
+            f"after a change of max only, ARC may delete the listener of {listed(labels, 'and')} and never recreate it,"
+            " because min is not 0 (actions/actions-runner-controller#4432); use immediate"
+        )
+        yield Finding("eventual-updates", "warning", ("arc", "updateStrategy"), message)
+
+
 def _urls_of_labels(settings: Settings, file: StackFile) -> Mapping[str, set[str]]:
     """Return the labels of every stack of the project, with the GitHub URLs whose jobs they serve; no URL if it cannot
     be read. Stack files that cannot be read are skipped."""
@@ -265,6 +276,7 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
     "overcommitted": overcommitted_pools,
     "deprecated-to-nowhere": deprecations_without_successor,
     "arc-upgrade-open": open_upgrades,
+    "eventual-updates": eventual_updates,
     **pod_findings.RULES,
 }
 """Rules, by the name of their findings."""

@@ -28,6 +28,8 @@ from gpufleet_stacks.settings.models.value_types import (
     Label,
     Model,
     Name,
+    ObjectName,
+    SecretKeyName,
     Size,
     Switch,
     Text,
@@ -57,6 +59,15 @@ class Cluster(Protocol):
     def node_pools(self) -> Mapping[str, Pool]: ...
 
 
+class ClientLimits(Model):
+    """Limits of the controller's requests to the API server."""
+
+    qps: Annotated[int, Field(strict=True, ge=1, le=MOST)]
+    """Requests a second."""
+    burst: Annotated[int, Field(strict=True, ge=1, le=MOST)]
+    """Requests at once."""
+
+
 class Arc(Model):
     """The Actions Runner Controller."""
 
@@ -74,6 +85,11 @@ class Arc(Model):
     """Whether to expose Prometheus metrics of controller and listeners, with labels of bounded cardinality."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """Log level of the controller."""
+    update_strategy: Literal["immediate", "eventual"] = "immediate"
+    """Whether changed runners start at once, beside the busy ones of before, or after those have finished."""
+    client_limits: ClientLimits | None = None
+    """Limits of the controller's requests to the API server; if omitted, ARC's own: 20 a second, 30 at once. A runner
+    takes about 10."""
 
 
 class Charts(Model):
@@ -123,6 +139,39 @@ Credentials = Annotated[
 ]
 
 
+class ProxyServer(Model):
+    """A proxy."""
+
+    url: Annotated[str, Text(r"https?://[^/@\s]+/?", 512, "a URL without credentials: http://HOST:PORT")]
+    """URL of the proxy. Credentials belong into a Secret."""
+    credentials_secret: Name | None = None
+    """Secret in the project's namespace with the keys `username` and `password`; if omitted, the proxy requires
+    none."""
+
+
+class Proxy(Model):
+    """Proxies between the runners and GitHub."""
+
+    http: ProxyServer | None = None
+    """Proxy for HTTP; if omitted, none."""
+    https: ProxyServer | None = None
+    """Proxy for HTTPS; if omitted, none."""
+    no_proxy: tuple[Filled, ...] = ()
+    """Hosts that are reached without the proxies."""
+
+
+class ServerCertificate(Model):
+    """Certificate authority of a GitHub Enterprise Server."""
+
+    config_map: ObjectName
+    """ConfigMap in the project's namespace."""
+    key: SecretKeyName = "ca.crt"
+    """Key of the certificate in the ConfigMap, in PEM."""
+    runner_mount_path: Folder | None = None
+    """Folder of the runner container for the certificate, which jobs then trust too; if omitted, only the controller
+    and the listeners have it."""
+
+
 class Project(Model):
     """A GitHub organisation or repository whose jobs run here."""
 
@@ -132,6 +181,10 @@ class Project(Model):
     """Namespace of the runners. With `kind: existingSecret` it must exist; otherwise this stack creates and owns it."""
     runner_group: Filled | None = None
     """GitHub runner group; if omitted, GitHub's default group."""
+    proxy: Proxy | None = None
+    """Proxies between runners, listeners and GitHub; if omitted, none."""
+    server_certificate: ServerCertificate | None = None
+    """Certificate authority of your GitHub Enterprise Server; if omitted, the public ones."""
     owner: Filled | None = None
     """Team or person responsible for the runners, shown in the catalogue of labels."""
     contact: Filled | None = None
