@@ -1,4 +1,4 @@
-"""The README's pictures: terminals drawn as SVG. `python -m tests.pictures` records the sandbox's output again.
+"""The README's pictures: terminals drawn as SVG. `python -m tests.pictures [NAME]` records the sandbox's output again.
 
 The recording is a text file in docs/pictures, made by the real command in a terminal of 100 columns. Drawing it needs
 no process, so `make generate` draws it again and a test compares.
@@ -26,8 +26,15 @@ from tests.conftest import PYTHONPATH, ROOT
 
 FOLDER = ROOT / "docs/pictures"
 
-RECORDING = FOLDER / "up-dev.txt"
-"""Output of `gpufleet sandbox up dev`, with the terminal's escape sequences."""
+RECORDINGS: Mapping[str, Sequence[str]] = {
+    "up-dev": ("sandbox up dev",),
+    "arc-mi300": (
+        "sandbox up mi300 --arc real --jobs linux-mi300-gpu-2=2 --jobs mi300-cluster=1",
+        "sandbox jobs mi300 mi300-cluster=20 --seconds 3 --watch",
+    ),
+}
+"""Commands of each recording, `NAME.txt`, which has their output with the terminal's escape sequences. The real ARC
+requires its programs and charts, as docs/sandbox.md says."""
 
 COMMENT = ROOT / "tests/golden/diff/raise-max-beyond-the-pool.md"
 """A comment of `gpufleet diff --format markdown`; a test keeps it current."""
@@ -42,26 +49,44 @@ _FONT_FACE = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 _DETAILS = re.compile(r"<details>.*?</details>\n?", re.DOTALL)
 
 
-SANDBOX, PULL_REQUEST = FILES = (FOLDER / "up-dev.svg", FOLDER / "pull-request.svg")
+SANDBOX, ARC, PULL_REQUEST = FILES = tuple(FOLDER / f"{name}.svg" for name in ("up-dev", "arc-mi300", "pull-request"))
 """The pictures."""
+
+_LAST_FRAME = re.compile(r".*(?:\r?\x1b\[2K|\x1b\[1A)", re.DOTALL)
+"""What precedes the last of several drawings of one table."""
+
+_CURSOR = re.compile(r"\x1b\[\?25[lh]")
 
 
 def drawn(file: pathlib.Path) -> str:
     """Return a picture as SVG."""
+    if file == PULL_REQUEST:
+        return svg(comment(COMMENT.read_text()), "the comment on a pull request")
+    recorded = file.with_suffix(".txt").read_text()
     if file == SANDBOX:
-        return svg(sandbox(RECORDING.read_text()), "make up STACK=dev")
-    return svg(comment(COMMENT.read_text()), "the comment on a pull request")
+        return svg(sandbox("make up STACK=dev", recorded), "make up STACK=dev")
+    up, jobs = (f"gpufleet {command}" for command in RECORDINGS[file.stem])
+    before, _, after = recorded.partition(f"$ {jobs}\n")
+    shown = Text("\n").join([sandbox(up, before), Text(), Text(f"$ {jobs}"), last_frame(after)])
+    return svg(shown, "ARC's own controller and listeners; only GitHub is simulated")
 
 
-def sandbox(recorded: str) -> Text:
+def sandbox(command: str, recorded: str) -> Text:
     """Return the tables of a recording, without the tree of resources above them."""
     lines = recorded.splitlines()
     first = next(number for number, line in enumerate(lines) if Text.from_ansi(line).plain.startswith("node "))
     # A folded header has lines above the one with that word.
     while lines[first - 1]:
         first -= 1
-    shown = "\n".join(line.rstrip() for line in ["$ make up STACK=dev", "…", "", *lines[first:]])
+    shown = "\n".join(line.rstrip() for line in [f"$ {command}", "…", "", *lines[first:]])
     return Text.from_ansi(shown)
+
+
+def last_frame(recorded: str) -> Text:
+    """Return the last state of a table that was drawn several times, and the lines before it."""
+    before = [line for line in recorded.splitlines()[:1] if "\x1b" not in line]
+    last = _LAST_FRAME.sub("", _CURSOR.sub("", recorded))
+    return Text.from_ansi("\n".join([*before, *(line.rstrip() for line in last.splitlines())]))
 
 
 def comment(markdown: str) -> Markdown:
@@ -87,21 +112,24 @@ def svg(content: RenderableType, title: str) -> str:
     return _FONT_FACE.sub("", drawn).rstrip() + "\n"
 
 
-def record() -> None:
-    """Bring the sandbox of `dev` up in a terminal of 100 columns, keep what it prints, and take the sandbox down."""
+def record(name: str) -> None:
+    """Run the commands of a recording in a terminal of 100 columns, keep what they print, and remove the sandbox."""
     gpufleet = pathlib.Path(sys.executable).with_name("gpufleet")
+    printed = ""
     with tempfile.TemporaryDirectory() as state:
         env = {**os.environ, "PYTHONPATH": PYTHONPATH, "XDG_STATE_HOME": state, "TERM": "xterm-256color"}
         env |= {"COLUMNS": str(COLUMNS), "LINES": "50"}
         env.pop("NO_COLOR", None)
         try:
-            command = [gpufleet, "-C", ROOT, "sandbox", "up", "dev"]
-            code, printed = in_a_terminal(command, env)
-            if code:
-                raise subprocess.CalledProcessError(code, command)
-            RECORDING.write_text(printed)
+            for command in RECORDINGS[name]:
+                code, output = in_a_terminal([gpufleet, "-C", ROOT, *command.split()], env)
+                if code:
+                    raise subprocess.CalledProcessError(code, command)
+                printed += f"$ gpufleet {command}\n{output}" if printed else output
+            (FOLDER / f"{name}.txt").write_text(printed)
         finally:
-            subprocess.run([gpufleet, "-C", ROOT, "sandbox", "down", "dev"], env=env, check=True)
+            stack = RECORDINGS[name][0].split()[2]
+            subprocess.run([gpufleet, "-C", ROOT, "sandbox", "down", stack], env=env, check=True)
 
 
 def in_a_terminal(command: Sequence[str | pathlib.Path], env: Mapping[str, str]) -> tuple[int, str]:
@@ -125,4 +153,5 @@ def _read(terminal: int) -> bytes:
 
 
 if __name__ == "__main__":
-    record()
+    for recording in sys.argv[1:] or RECORDINGS:
+        record(recording)

@@ -374,7 +374,16 @@ def test_a_picture_loads_nothing() -> None:
 
 
 def test_a_picture_has_what_the_terminal_had() -> None:
-    text = pictures.sandbox(pictures.RECORDING.read_text()).plain
+    text = pictures.sandbox("make up STACK=dev", pictures.SANDBOX.with_suffix(".txt").read_text()).plain
     assert text.startswith("$ make up STACK=dev\n")
     assert re.search(r"20 runner pods running$", text)
     assert max(len(line) for line in text.splitlines()) <= pictures.COLUMNS
+
+
+def test_a_table_that_is_drawn_again_is_shown_once() -> None:
+    recorded = pictures.ARC.with_suffix(".txt").read_text().rpartition("$ gpufleet")[2].partition("\n")[2]
+    assert recorded.count("runs-on") > 1
+    queued, heading, _, jobs = pictures.last_frame(recorded).plain.splitlines()
+    assert (queued, heading.split()[0]) == ("20 jobs queued", "runs-on")
+    # One job of `up` still runs, and all of these are done.
+    assert jobs.split()[:6] == ["mi300-cluster", "0", "0", "1", "20", "0"]

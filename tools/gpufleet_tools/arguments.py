@@ -291,7 +291,7 @@ def _sandbox_up(up: argparse.ArgumentParser) -> None:
 def _sandbox_jobs(jobs: argparse.ArgumentParser) -> None:
     jobs.add_argument("job", nargs="*", metavar="LABEL=N", help="N jobs for a label")
     jobs.add_argument("--seconds", metavar="N", type=float, default=30, help="run time of a job; default: 30")
-    jobs.add_argument("--watch", action="store_true", help="update the table until every job has ended")
+    jobs.add_argument("--watch", action="store_true", help="update the table until these jobs have ended")
 
 
 def _sandbox_github(github: argparse.ArgumentParser) -> None:

@@ -145,8 +145,8 @@ def jobs_table(stack: Stack, jobs: Sequence[Job]) -> Table:
 
 
 def watch(stack: Stack, console: Console) -> None:
-    """Show the table until every job has ended. Without a terminal, print a line for each change, then the table.
-    Raises SandboxError."""
+    """Show the table until every job with a run time has ended: those of `up` run until a command ends them. Without a
+    terminal, print a line for each change, then the table. Raises SandboxError."""
     github = connected(stack)
     began, printed = time.monotonic(), ""
     jobs = github.call("state")["jobs"]
@@ -158,7 +158,7 @@ def watch(stack: Stack, console: Console) -> None:
             if line != printed and not console.is_terminal:
                 print(f"after {time.monotonic() - began:.1f} s: {line}", flush=True)
                 printed = line
-            if not any(job["state"] != "completed" for job in jobs):
+            if not any(job["seconds"] and job["state"] != "completed" for job in jobs):
                 break
             time.sleep(_PAUSE)
             jobs = github.call("state")["jobs"]

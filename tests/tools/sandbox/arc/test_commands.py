@@ -20,7 +20,7 @@ FIRST, SECOND = "linux-mi300-gpu-2", "mi300-cluster"
 
 def job(label: str, state: str, result: str = "", wait: float | None = None) -> dict[str, Any]:
     times = {"queued": 10.0} | ({} if wait is None else {"started": 10.0 + wait})
-    return {"label": label, "state": state, "result": result, "times": times}
+    return {"label": label, "seconds": 5.0, "state": state, "result": result, "times": times}
 
 
 class Recorded:
@@ -237,6 +237,11 @@ def test_without_a_terminal_a_line_for_each_change(
     ]
     assert lines[3].split()[:3] == ["runs-on", "queued", "assigned"]
     assert lines[4].split() == [FIRST, "0", "0", "0", "1", "0", "2.0", "2.0"]
+
+
+def test_a_job_without_an_end_is_not_waited_for(mi300: Stack, github: Connect) -> None:
+    github({**job(FIRST, "running", wait=1.0), "seconds": None})
+    simulated_github.watch(mi300, Console(file=io.StringIO()))
 
 
 def test_in_a_terminal_the_table_is_drawn_again(mi300: Stack, watched: Recorded) -> None:

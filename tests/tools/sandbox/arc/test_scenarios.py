@@ -159,3 +159,9 @@ def test_arc(fleet: Fleet, scenario: Scenario) -> None:
     if scenario.only_real and isinstance(fleet, Simulated):
         pytest.skip(f"not simulated: {scenario.only_real}")
     scenario.run(fleet)
+
+
+def test_the_page_lists_every_scenario_and_what_is_not_simulated() -> None:
+    text = (ROOT / "docs/sandbox.md").read_text()
+    rows = text.partition("| scenario | simulated | real |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [row.split(" | ")[1].startswith("no: ") for row in rows] == [bool(each.only_real) for each in SCENARIOS]

@@ -146,7 +146,7 @@ class World:
                 for each in self.github.scale_sets.values()
             }
             jobs = [
-                {"id": each.id, "label": each.label, "state": each.state, "result": each.result, "times": each.times}
+                {name: getattr(each, name) for name in ("id", "label", "seconds", "state", "result", "times")}
                 for each in self.github.jobs.values()
             ]
             return {
