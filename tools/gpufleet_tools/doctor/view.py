@@ -21,7 +21,7 @@ RESTARTS = 3
 SCALE_SET_ID = "runner-scale-set-id"
 """Annotation of an AutoscalingRunnerSet with its ID at GitHub (autoscalingrunnerset_controller.go at 0.14.2)."""
 
-RECOVERED = 120.0
+RECOVERED = 60.0
 """Seconds after which a running listener counts as one that stays up. It polls GitHub at least every 50 seconds."""
 
 _SET_NAME = "actions.github.com/scale-set-name"

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.reading import Object
-from gpufleet_tools.doctor.view import SETTLED, View, identity, is_terminating, set_of_listener
+from gpufleet_tools.doctor.view import SETTLED, View, identity, is_terminating, scale_set_of, set_of_listener
 
 _FINALIZED = (
-    ("runner sets", "autoscalingrunnerset"),
-    ("listeners", "autoscalinglistener"),
-    ("ephemeral runner sets", "ephemeralrunnerset"),
     ("runners", "ephemeralrunner"),
+    ("ephemeral runner sets", "ephemeralrunnerset"),
+    ("listeners", "autoscalinglistener"),
+    ("runner sets", "autoscalingrunnerset"),
     ("role bindings", "rolebinding"),
     ("roles", "role"),
     ("service accounts", "serviceaccount"),
 )
-"""Lists of objects whose finalizers ARC's controller removes, and kubectl's names of their kinds."""
+"""Lists of objects whose finalizers ARC's controller removes, and kubectl's names of their kinds. An owner comes after
+the objects that are deleted with it."""
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -86,28 +87,31 @@ def _finalizers(view: View) -> Iterator[Finding]:
     the controller is the cure."""
     if view.controller is not None or not view.snapshot.knows("controllers"):
         return
-    waiting = [
-        (kind, each) for name, kind in _FINALIZED for each in view.snapshot[name] if _waits_for_controller(view, each)
-    ]
-    if waiting:
-        patch = """--type merge -p '{"metadata":{"finalizers":null}}'"""
-        names = [f"{kind} {identity(each)[1]}" for kind, each in waiting]
+    ending = {identity(each) for each in view.snapshot["runner sets"] if is_terminating(each)}
+    objects = [(kind, each) for name, kind in _FINALIZED for each in view.snapshot[name]]
+    held = [(kind, each) for kind, each in objects if each["metadata"].get("finalizers")]
+    # Those of a scale set are deleted with it, and would wait next.
+    held = [(kind, each) for kind, each in held if is_terminating(each) or scale_set_of(each) in ending]
+    if any(view.terminating(each) > SETTLED for _, each in held):
+        names = [f"{kind} {identity(each)[1]}" for kind, each in held]
         yield Finding(
             name="waiting-finalizers",
             severity="error",
             subject="leftovers",
-            fact=f"{len(waiting)} objects wait for the controller to remove their finalizers: {', '.join(names[:3])}"
+            fact=f"{len(held)} objects wait for the controller to remove their finalizers: {', '.join(names[:3])}"
             + (", …" if len(names) > 3 else ""),
             consequence="Their deletion never ends without a controller. If it shall not be installed again, remove the"
             " finalizers; scale sets and runners then stay registered at GitHub until they are removed there.",
-            commands=tuple(
-                f"kubectl patch {kind} -n {identity(each)[0]} {identity(each)[1]} {patch}" for kind, each in waiting
-            ),
+            commands=tuple(command for kind, each in held for command in _released(kind, each)),
         )
 
 
-def _waits_for_controller(view: View, found: Object) -> bool:
-    return view.terminating(found) > SETTLED and bool(found["metadata"].get("finalizers"))
+def _released(kind: str, found: Object) -> Iterator[str]:
+    """Yield the commands that remove an object's finalizers. A listener has no owner, and is deleted too."""
+    namespace, name = identity(found)
+    yield f"""kubectl patch {kind} -n {namespace} {name} --type merge -p '{{"metadata":{{"finalizers":null}}}}'"""
+    if kind == "autoscalinglistener" and not is_terminating(found):
+        yield f"kubectl delete {kind} -n {namespace} {name}"
 
 
 def _namespaces(view: View) -> Iterator[Finding]:
