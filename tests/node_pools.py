@@ -78,7 +78,7 @@ CPU, GPU = DOCUMENT_004.values()
 
 
 def changed(**fields: Any) -> KarpenterNodePoolArgs:
-    """The pool without GPUs, changed; fields of the node class are told by a `class_` before their name."""
+    """The pool without GPUs, changed; fields of the node class have the prefix `class_`."""
     of_class = {name.removeprefix("class_"): value for name, value in fields.items() if name.startswith("class_")}
     of_pool = {name: value for name, value in fields.items() if not name.startswith("class_")}
     return dataclasses.replace(CPU, **of_pool, node_class=dataclasses.replace(CPU.node_class, **of_class))

@@ -36,7 +36,7 @@ class Account:
     """What became of the calls."""
 
     values: dict[Reference, str] = field(default_factory=dict)
-    """Outputs, as the account told them."""
+    """Outputs, as the account returned them."""
     refused: list[str] = field(default_factory=list)
     """Calls that failed, by resource."""
 

@@ -26,7 +26,7 @@ from tests.aws.forms import Form, form_of_schema
 from tests.aws.references import REFERENCE, Reference, kind_of, referred
 from tests.aws.resource_type import REGION, Part
 from tests.aws.resource_types import TYPES
-from tests.aws.said import Said, aws_resources, in_order, parts_of, told, value_of
+from tests.aws.said import Said, aws_resources, in_order, inputs_of, parts_of, value_of
 
 EXCEPTIONS = {
     "W3010": "a zone is written out: the program plans for one region, and asks no provider which zones it has",
@@ -131,12 +131,12 @@ def _other(said: Said, plan: Plan) -> Resource | None:
     if not said.part.into:
         return None
     kind, key, others = said.part.into
-    given = told(said.resource).get(key)
+    given = inputs_of(said.resource).get(key)
     reference = referred(given) if isinstance(given, str) else None
     for resource in aws_resources(plan):
         if kind_of(resource) != kind:
             continue
-        if (reference and reference.name == resource.name and reference.kind == kind) or told(resource).get(
+        if (reference and reference.name == resource.name and reference.kind == kind) or inputs_of(resource).get(
             others
         ) == given:
             return resource

@@ -15,7 +15,7 @@ DEFECTS = [*EKS_DEFECTS, *NETWORK_DEFECTS, *IAM_DEFECTS, *SERVICE_DEFECTS]
 """What is injected into the program of resources, one at a time."""
 
 OF_COMPONENTS = [
-    # What an opaque cluster is told.
+    # Inputs of an opaque cluster.
     Defect(
         "a cluster in one zone",
         "Cluster",

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpufleet_tools.plan.plan import Plan, Resource, revealed
 from tests.aws.references import Reference, kind_of, referred
-from tests.aws.said import aws_resources, told
+from tests.aws.said import aws_resources, inputs_of
 
 CONTROL_PLANE_TO_NODES = (443, 4443, 8443, 9443, 10250)
 """Webhooks and aggregated APIs at the ports that charts give them, and the kubelet."""
@@ -87,7 +87,7 @@ def in_vpc(plan: Plan) -> Machine:
 
 
 def control_planes(plan: Plan) -> list[Machine]:
-    """Interfaces of the control plane: the groups that it is told to have."""
+    """Interfaces of the control plane, with its security groups."""
     found = [each for each in plan.owned() if each.type in ("eks:index:Cluster", "aws:eks/cluster:Cluster")]
     return [Machine("the control plane", _address(plan, 5), _groups(_of_control_plane(each))) for each in found]
 
@@ -106,7 +106,8 @@ def system_nodes(plan: Plan) -> list[Machine]:
     """Nodes of managed groups, by their launch templates."""
     templates = [each for each in aws_resources(plan) if kind_of(each) == "LaunchTemplate"]
     return [
-        Machine("a system node", _address(plan, 6), _groups(told(each)["vpcSecurityGroupIds"])) for each in templates
+        Machine("a system node", _address(plan, 6), _groups(inputs_of(each)["vpcSecurityGroupIds"]))
+        for each in templates
     ]
 
 
@@ -177,9 +178,9 @@ def _rules(plan: Plan, direction: str) -> Iterator[Mapping[str, Any]]:
     kind = "SecurityGroupIngressRule" if direction == "ingress" else "SecurityGroupEgressRule"
     for resource in aws_resources(plan):
         if kind_of(resource) == "SecurityGroup":
-            yield from told(resource)[direction]
+            yield from inputs_of(resource)[direction]
         elif kind_of(resource) == kind:
-            yield told(resource)
+            yield inputs_of(resource)
 
 
 def _is_for(rule: Mapping[str, Any], packet: Packet) -> bool:

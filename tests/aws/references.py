@@ -1,4 +1,4 @@
-"""A program recorded so that every output it uses can be told: `<<Kind.name:property>>` in place of a value.
+"""A program recorded so that every output it uses can be recognised: `<<Kind.name:property>>` in place of a value.
 
 The recorder answers a preview, where nothing has an output yet, so that `role.arn` and `vpc.id` are both UNKNOWN in
 what is recorded, and a policy that an output goes into is UNKNOWN as a whole. Here each output that is a text is a

@@ -21,7 +21,7 @@ from gpufleet_tools.plan.plan import Plan, Resource, revealed
 from tests.aws.references import Reference, kind_of, referred, replaced
 from tests.aws.resource_type import REGION
 from tests.aws.resource_types import TYPES
-from tests.aws.said import aws_resources, told, value_of
+from tests.aws.said import aws_resources, inputs_of, value_of
 
 ADDONS = frozenset(
     {
@@ -78,13 +78,13 @@ def broken_rules(plan: Plan) -> list[str]:
     value = value_of(plan)
     problems = [f"{pool}: {problem}" for pool, problem in undiscovered(plan)]
     for resource in plan.owned():
-        # A cluster of Pulumi's EKS provider, opaque but for what it is told.
+        # A cluster of Pulumi's EKS provider, opaque except for its inputs.
         if resource.type == "eks:index:Cluster":
             told_of = [*resource.inputs.get("privateSubnetIds", []), *resource.inputs.get("publicSubnetIds", [])]
             problems += [f"{resource.name}: {each}" for each in one_zone(told_of, plan)]
         if resource.type in TYPES:
-            inputs = replaced(told(resource), value)
-            found = [*RULES.get(kind_of(resource), _nothing)(told(resource), plan), *not_arns(inputs)]
+            inputs = replaced(inputs_of(resource), value)
+            found = [*RULES.get(kind_of(resource), _nothing)(inputs_of(resource), plan), *not_arns(inputs)]
             problems += [f"{resource.name}: {each}" for each in found]
     return problems
 
@@ -196,7 +196,7 @@ def discovered(terms: list[Mapping[str, Any]], kind: str, plan: Plan) -> bool:
 def undiscovered(plan: Plan) -> Iterator[tuple[str, str]]:
     """Node classes of Karpenter that find nothing of what the same program makes for them, or whose instances would
     start and never join."""
-    roles = {told(each)["name"]: each.name for each in _of_kind(plan, "Role")}
+    roles = {inputs_of(each)["name"]: each.name for each in _of_kind(plan, "Role")}
     let_in = {
         referred(str(each.inputs.get("principalArn")))
         for each in _of_kind(plan, "AccessEntry")

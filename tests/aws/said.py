@@ -70,7 +70,7 @@ def parts_of(
 ) -> Iterator[Said]:
     """Each part of the resource that there is, references still in it. What has no place in any of them is a fault."""
     kind = TYPES[resource.type]
-    inputs = told(resource)
+    inputs = inputs_of(resource)
     left = inputs.keys() - {"id"} - kind.provider
     for index, part in enumerate(parts):
         if (part.when and inputs.get(part.when) in (None, False)) or (part.each and not inputs.get(part.each)):
@@ -128,7 +128,7 @@ def _place_of(key: str, form: Form, within: str | None) -> str | None:
     return name and f"{within}.{name}"
 
 
-def told(resource: Resource) -> dict[str, Any]:
+def inputs_of(resource: Resource) -> dict[str, Any]:
     """The resource's inputs, with what the provider adds to them, and without what is for the provider alone."""
     kind = TYPES[resource.type]
     inputs: dict[str, Any] = _known(revealed({key: item for key, item in resource.inputs.items() if key != "region"}))
@@ -171,7 +171,7 @@ def digits(resource: Resource) -> str:
 
 
 def value_of(plan: Plan, told_already: Mapping[Reference, str] | None = None) -> Callable[[Reference], str]:
-    """A value for each reference: what somebody has told already, or else one in the shape that AWS gives it."""
+    """A value for each reference: a known one, or else one in the form that AWS uses."""
     by_name = {(kind_of(each), each.name): each for each in aws_resources(plan)}
     known = {} if told_already is None else told_already
 
@@ -179,7 +179,7 @@ def value_of(plan: Plan, told_already: Mapping[Reference, str] | None = None) ->
         if reference in known:
             return known[reference]
         resource = by_name[reference.kind, reference.name]
-        kind, inputs = TYPES[resource.type], told(resource)
+        kind, inputs = TYPES[resource.type], inputs_of(resource)
         if reference.output in kind.outputs:
             return kind.outputs[reference.output].format(
                 name=inputs.get(kind.named or "", resource.name),

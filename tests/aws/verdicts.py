@@ -1,6 +1,6 @@
 """What recorded policies decide, by this project's evaluator: who may take a role, what a role may do, who may send.
 
-Requests are told from what the program makes: a node group's role has to be EC2's to take. AWS's managed policies are
+Requests follow from the program's resources: EC2 must be able to assume a node group's role. AWS's managed policies are
 the documents that moto ships.
 """
 
@@ -16,13 +16,13 @@ from moto.iam.aws_managed_policies import aws_managed_policies_data
 from gpufleet_tools.plan.plan import Plan, Resource
 from tests.aws.references import Reference, kind_of, referred, replaced
 from tests.aws.resource_types import TYPES
-from tests.aws.said import aws_resources, told, value_of
+from tests.aws.said import aws_resources, inputs_of, value_of
 from tests.components.aws.karpenter.test_policies import CALLS, FORBIDDEN
 from tests.iam import Request, allowed
 
 TAKERS = {
     ("Cluster", "roleArn"): ("eks.amazonaws.com", ["sts:AssumeRole"]),
-    # A cluster of Pulumi's EKS provider, opaque but for what it is told.
+    # A cluster of Pulumi's EKS provider, opaque except for its inputs.
     ("Cluster", "serviceRole"): ("eks.amazonaws.com", ["sts:AssumeRole"]),
     ("NodeGroup", "nodeRoleArn"): ("ec2.amazonaws.com", ["sts:AssumeRole"]),
     ("InstanceProfile", "role"): ("ec2.amazonaws.com", ["sts:AssumeRole"]),
@@ -196,7 +196,7 @@ def _role(given: Any, roles: dict[str, Resource]) -> Resource | None:
     name = _names(given)
     if name:
         return roles.get(name)
-    named = {told(each)[TYPES[each.type].named or ""]: each for each in roles.values()}
+    named = {inputs_of(each)[TYPES[each.type].named or ""]: each for each in roles.values()}
     return named.get(str(given).rpartition("/")[2])
 
 

@@ -21,7 +21,7 @@ from tests.tools.sandbox.karpenter_sandbox import KarpenterSandbox, running
 
 
 def measure(*, smallest: bool = False) -> None:
-    """Prints what Karpenter buys, and for how much an hour. Builds it first when it is not there."""
+    """Print the nodes that Karpenter provisions and their price per hour. Build Karpenter first if it is missing."""
     there, karpenter = binaries.find(), build.find()
     known = prices.on_demand(karpenter)
     table = Table(
@@ -35,7 +35,7 @@ def measure(*, smallest: bool = False) -> None:
             try:
                 apart.up(document_004.plan(overlay=overlay, gpu=unlimited), workload(PODS_OF_A_NODE))
                 apart.wait(running(PODS_OF_A_NODE))
-                types = collections.Counter(apart.types_bought().values())
+                types = collections.Counter(apart.provisioned_types().values())
             finally:
                 apart.control_plane.down()
             total = sum(number * known[kind] for kind, number in types.items())

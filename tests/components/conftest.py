@@ -50,7 +50,7 @@ class ChartValues:
 
 
 def _keys(text: str) -> set[Keys]:
-    """Every key of the file by its path, told by indentation; `# ` before a key counts for nothing."""
+    """Every key of the file by its path, derived from indentation; `# ` before a key counts for nothing."""
     found: set[Keys] = set()
     above: list[tuple[int, str]] = []
     for line in text.splitlines():

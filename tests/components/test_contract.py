@@ -488,7 +488,7 @@ def test_two_of_a_kind_have_nothing_in_common(cls: type, args: object) -> None:
 
 @of_every_example
 def test_the_callers_options_are_the_components_alone(cls: type, args: object) -> None:
-    """A child that had them too would be told twice, and `ignore_changes` would name what it has not."""
+    """A child that had them too would apply them twice, and `ignore_changes` would name inputs that it lacks."""
     plan = example(cls, args, ignore_changes=["nothing"], aliases=[pulumi.Alias(name="old")])
     (before,) = (resource.urn for resource in plan.resources if resource.name == "before")
     component = itself(plan)

@@ -39,17 +39,17 @@ from gpufleet.bare_metal.kubespray.cluster import KubesprayCluster
 from tests.components.bare_metal.kubespray.runs import HERE, local_node
 
 here = pathlib.Path(__file__).parent
-told = json.loads((here / "told.json").read_text())
-own = {"w-2": {"become_secret": pulumi.Output.secret(told.pop("own_password"))}}
+arguments = json.loads((here / "arguments.json").read_text())
+own = {"w-2": {"become_secret": pulumi.Output.secret(arguments.pop("own_password"))}}
 nodes = [
     local_node(here / "hosts", name, *roles, secret_variables=own.get(name, {}))
-    for name, roles in told.pop("nodes").items()
+    for name, roles in arguments.pop("nodes").items()
 ]
-runner = told.pop("runner", None)
+runner = arguments.pop("runner", None)
 if runner:
     login = SshLogin(user=runner["user"], private_key=runner["key"])
     host = SshHost(name="bastion", address=runner["address"], host_keys=[runner["host_key"]])
-    told["runner"] = KubesprayRunner(host=host, login=login)
+    arguments["runner"] = KubesprayRunner(host=host, login=login)
 cluster = KubesprayCluster(
     "mi300",
     KubesprayClusterArgs(
@@ -57,8 +57,8 @@ cluster = KubesprayCluster(
         directory="~/.kubespray" if runner else str(here / "runner"),
         kubespray=dataclasses.replace(HERE, folder="/opt/kubespray") if runner else HERE,
         nodes=nodes,
-        secret_variables={"registry_password": pulumi.Output.secret(told.pop("password"))},
-        **told,
+        secret_variables={"registry_password": pulumi.Output.secret(arguments.pop("password"))},
+        **arguments,
     ),
     pulumi.ResourceOptions(providers=[Provider("command")]),
 )
@@ -73,27 +73,27 @@ class Stack:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.told: dict[str, Any] = {"nodes": NODES, "password": SECRET, "own_password": SECRET_OF_A_HOST}
+        self.arguments: dict[str, Any] = {"nodes": NODES, "password": SECRET, "own_password": SECRET_OF_A_HOST}
         runtime = {"name": "python", "options": {"virtualenv": sys.prefix}}
         (folder / "Pulumi.yaml").write_text(json.dumps({"name": "bare-metal", "runtime": runtime}))
         (folder / "__main__.py").write_text(PROGRAM)
         self.pulumi("stack", "init", "test")
 
     def pulumi(self, *arguments: str, well: bool = True) -> str:
-        (self.folder / "told.json").write_text(json.dumps(self.told))
+        (self.folder / "arguments.json").write_text(json.dumps(self.arguments))
         return engine.pulumi(self.folder, *arguments, well=well)
 
     def up(self, **changes: Any) -> str:
-        self.told |= changes
+        self.arguments |= changes
         return self.pulumi("up", "--yes", "--skip-preview")
 
     def previewed(self, **changes: Any) -> dict[str, str]:
         """What a preview would do to each resource, by name, sameness left out."""
-        before = dict(self.told)
-        self.told |= changes
-        (self.folder / "told.json").write_text(json.dumps(self.told))
+        before = dict(self.arguments)
+        self.arguments |= changes
+        (self.folder / "arguments.json").write_text(json.dumps(self.arguments))
         found = engine.previewed(self.folder)
-        self.told = before
+        self.arguments = before
         return {urn.rpartition("::")[2]: done for urn, done in found.items()}
 
     def ran(self) -> list[tuple[str, str]]:
@@ -142,7 +142,7 @@ def test_two_more_workers_are_one_run(stack: Stack) -> None:
 
 
 def test_one_worker_less_is_one_removal(stack: Stack) -> None:
-    fewer = {name: roles for name, roles in stack.told["nodes"].items() if name != "w-1"}
+    fewer = {name: roles for name, roles in stack.arguments["nodes"].items() if name != "w-1"}
     # The list of nodes is one node shorter: that much of the run for all has to change.
     assert stack.previewed(nodes=fewer) == {"mi300-node-w-1": "delete", "mi300-converge": "update"}
     stack.up(nodes=fewer)
@@ -154,7 +154,7 @@ def test_a_run_that_fails_is_told_and_goes_on_with_the_next_up(stack: Stack) -> 
     marker = stack.folder / "hosts/w-5/etc/kubernetes/stand-in-fails"
     marker.parent.mkdir(parents=True)
     marker.touch()
-    stack.told["nodes"] = {**stack.told["nodes"], "w-5": ["worker"]}
+    stack.arguments["nodes"] = {**stack.arguments["nodes"], "w-5": ["worker"]}
     printed = stack.pulumi("up", "--yes", "--skip-preview", well=False)
     assert "host w-5: task 'kubernetes/node : Install what takes time'" in printed
     assert "logs/" in printed
@@ -221,7 +221,7 @@ def test_a_bastion_runs_kubespray(hosts: Hosts, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "stack"
     folder.mkdir()
     stack = Stack(folder)
-    stack.told["runner"] = {
+    stack.arguments["runner"] = {
         "user": hosts.login.user,
         "key": hosts.private_key,
         "address": bastion.address,

@@ -367,7 +367,7 @@ def test_the_engine_has_nothing_but_the_standard_library() -> None:
 
 @pytest.mark.parametrize("name", stack.names(ROOT))
 def test_the_committed_stacks_keep_every_rule(name: str, gpufleet: Gpufleet) -> None:
-    """Or have said so among their settings: nothing is told twice."""
+    """Or have said so among their settings: nothing is reported twice."""
     plain, judged = (gpufleet("-C", ROOT, "check", name, *more).out for more in ((), ("--policy",)))
     assert plain == judged
 

@@ -76,8 +76,8 @@ def test_a_folder_without_a_project(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("empty").resolve()
-    told = f"gpufleet: {folder} has no Pulumi.yaml; name the project's folder with -C\n"
-    assert run(capsys, "-C", str(folder), "check") == (2, told)
+    message = f"gpufleet: {folder} has no Pulumi.yaml; name the project's folder with -C\n"
+    assert run(capsys, "-C", str(folder), "check") == (2, message)
 
 
 def test_the_current_folder_is_the_project(
@@ -93,8 +93,8 @@ def test_a_project_without_stacks(
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     root = project({})
-    told = f"gpufleet: {root} has no stack files (Pulumi.<stack>.yaml)\n"
-    assert run(capsys, "-C", str(root), "check") == (2, told)
+    message = f"gpufleet: {root} has no stack files (Pulumi.<stack>.yaml)\n"
+    assert run(capsys, "-C", str(root), "check") == (2, message)
 
 
 @pytest.mark.parametrize("arguments", [(), ("chek",), ("check", "--colour"), ("preview",), ("-C",)])

@@ -1,4 +1,4 @@
-"""What DaemonSets take of nodes that are bought, and that the program makes no others."""
+"""Requests of DaemonSets on provisioned nodes; the program creates no other DaemonSets."""
 
 from __future__ import annotations
 

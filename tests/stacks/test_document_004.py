@@ -31,7 +31,11 @@ DEVIATIONS: dict[tuple[str, str], tuple[object, object, str]] = {
         ("In", "amd64"),
         "cheaper ARM types qualify too, and images of runners are for one architecture",
     ),
-    ("default", "karpenter.sh/capacity-type"): (ABSENT, ("In", "on-demand"), "unsaid, Karpenter buys spot instances"),
+    ("default", "karpenter.sh/capacity-type"): (
+        ABSENT,
+        ("In", "on-demand"),
+        "spot is the default of Karpenter",
+    ),
     ("nvdia-gpu", "metadata.name"): ("nvdia-gpu", "gpu", "misspelt, and it is a label of every node"),
     ("nvdia-gpu", "spec.disruption.consolidationPolicy"): (
         ABSENT,
@@ -71,7 +75,7 @@ DEVIATIONS: dict[tuple[str, str], tuple[object, object, str]] = {
     ("workload", "spec.template.spec.containers.0.imagePullPolicy"): (
         "Always",
         "IfNotPresent",
-        "only a tag that moves has to be pulled anew",
+        "only a moving tag has to be pulled again",
     ),
     ("workload", "spec.template.spec.containers.0.resources.limits.nvidia.com/gpu"): (
         1,

@@ -159,9 +159,9 @@ def test_a_mistake_in_the_cluster_is_told_alone(key: str, odd: Any, tmp_path: pa
     content = yaml.safe_load(SMALLEST)
     smoke = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
     content["config"]["gpu-runners:cluster"] |= {"smokeWorkload": smoke, key: odd}
-    told = problems(yaml.safe_dump(content), tmp_path)
-    assert told
-    assert all(problem.startswith(f"cluster.{key}") for problem in told)
+    found = problems(yaml.safe_dump(content), tmp_path)
+    assert found
+    assert all(problem.startswith(f"cluster.{key}") for problem in found)
 
 
 @pytest.mark.parametrize("setting", ["instances", "limits", "amis"])
@@ -170,16 +170,16 @@ def test_a_mistake_in_the_only_pool_is_told_alone(setting: str, tmp_path: pathli
     cluster = content["config"]["gpu-runners:cluster"]
     cluster["nodePools"]["gpu"][setting] = "é"
     cluster["smokeWorkload"] = {"pool": "gpu", "image": "nvidia/cuda:13.0.0-base-ubuntu24.04"}
-    (told,) = problems(yaml.safe_dump(content), tmp_path)
-    assert told.startswith(f"cluster.nodePools.gpu.{setting}: ")
+    (problem,) = problems(yaml.safe_dump(content), tmp_path)
+    assert problem.startswith(f"cluster.nodePools.gpu.{setting}: ")
 
 
 def test_labels_that_no_setting_is_for_keep_their_names(tmp_path: pathlib.Path) -> None:
     """One begins like another that there is a setting for."""
     asked = "        requirements: [{key: karpenter.k8s.aws/instance-cpu-manufacturer, operator: In, values: [aws]}]\n"
-    (told,) = problems(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
-    assert told.startswith("cluster.nodePools.gpu.instances: no instance type meets all requirements; ")
-    assert "with karpenter.k8s.aws/instance-cpu-manufacturer amd" in told
+    (problem,) = problems(SMALLEST.replace("        limits:", asked + "        limits:"), tmp_path)
+    assert problem.startswith("cluster.nodePools.gpu.instances: no instance type meets all requirements; ")
+    assert "with karpenter.k8s.aws/instance-cpu-manufacturer amd" in problem
 
 
 # -- what nodes hold --------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_what_a_message_advises_is_accepted_and_no_more(
     }
     runner = content["config"]["gpu-runners:runners"]["a10g"]
     runner[setting] = "9999" if setting == "cpu" else "9999Gi"
-    (told,) = problems(yaml.safe_dump(content), tmp_path)
-    found = re.search(r" has room for ([0-9.]+)(\w*); request at most that", told)
+    (problem,) = problems(yaml.safe_dump(content), tmp_path)
+    found = re.search(r" has room for ([0-9.]+)(\w*); request at most that", problem)
     assert found
     runner[setting] = found[1] + found[2]
     assert problems(yaml.safe_dump(content), tmp_path) == []
@@ -233,9 +233,9 @@ def in_region(text: str, region: str) -> str:
     ],
 )
 def test_counts_of_gpus_stand_for_the_table(text: str, refused: str, tmp_path: pathlib.Path) -> None:
-    (told,) = problems(text, tmp_path)
-    assert refused in told
-    assert "set gpuCounts" in told
+    (problem,) = problems(text, tmp_path)
+    assert refused in problem
+    assert "set gpuCounts" in problem
     content = yaml.safe_load(text)
     content["config"]["gpu-runners:cluster"]["nodePools"]["gpu"]["instances"]["gpuCounts"] = [1, 8]
     assert problems(yaml.safe_dump(content), tmp_path) == []
@@ -249,5 +249,5 @@ def test_a_new_type_is_planned_with_its_counts(tmp_path: pathlib.Path) -> None:
 
 
 def test_no_counts_are_a_pool_without_gpus(tmp_path: pathlib.Path) -> None:
-    (told,) = problems(with_instances(families=["m99"], gpuCounts=[]), tmp_path)
-    assert told == "runners.a10g.gpus: the pool 'gpu' has no GPUs; request 0"
+    (problem,) = problems(with_instances(families=["m99"], gpuCounts=[]), tmp_path)
+    assert problem == "runners.a10g.gpus: the pool 'gpu' has no GPUs; request 0"

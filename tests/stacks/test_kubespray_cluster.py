@@ -108,8 +108,8 @@ def test_what_is_on_the_cluster_waits_until_it_is_there() -> None:
 def test_the_key_is_a_secret_and_asked_for() -> None:
     assert SSH_KEY in stack.read(ROOT, "mi300").settings.secret_keys()
     plan = stack.read(ROOT, "mi300").plan(unknown_outputs=False)
-    told = [each for each in plan.resources if stack.STAND_IN in json.dumps(revealed(dict(each.inputs)))]
-    assert {each.name for each in told if each.type.startswith("command:")} == {"mi300-credentials"}
+    holders = [each for each in plan.resources if stack.STAND_IN in json.dumps(revealed(dict(each.inputs)))]
+    assert {each.name for each in holders if each.type.startswith("command:")} == {"mi300-credentials"}
     assert stack.STAND_IN not in repr(plan.resources)
 
 

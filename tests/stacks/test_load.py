@@ -114,8 +114,8 @@ def test_a_missing_secret_is_refused(engine: Engine, tmp_path: pathlib.Path) -> 
 def test_a_secret_that_the_engine_has_in_plain_text_is_refused(engine: Engine, tmp_path: pathlib.Path) -> None:
     file = read(copied(CASES / "two-projects.ok.yaml", tmp_path))
     engine({**file.values, "ml-token": "hush"}, {"kubeconfig": "hush", "vision-privateKey": "hush"})
-    told = refused(tmp_path)
-    assert told == [
+    messages = refused(tmp_path)
+    assert messages == [
         "Pulumi.lab.yaml:16: ml-token: is a secret in plain text; revoke it, then set a new one: "
         "pulumi config set --secret gpu-runners:ml-token"
     ]

@@ -87,9 +87,9 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
 @pytest.mark.parametrize("path", [SETTINGS_SCHEMA, PREVIEW_SCHEMA], ids=lambda path: path.name)
 def test_everything_is_explained(path: pathlib.Path) -> None:
     made = json.loads(path.read_text())
-    told = {where: explanation(child, made["$defs"]) for where, child in properties(made)}
-    assert len(told) > 20
-    assert [where for where, text in told.items() if not text or "\n" in text] == []
+    explanations = {where: explanation(child, made["$defs"]) for where, child in properties(made)}
+    assert len(explanations) > 20
+    assert [where for where, text in explanations.items() if not text or "\n" in text] == []
 
 
 def explanation(node: dict[str, Any], definitions: dict[str, Any]) -> str:

@@ -91,7 +91,7 @@ def test_every_error_file_says_what_it_expects() -> None:
 
 
 def test_faults_of_a_field_hide_none_across_fields(tmp_path: pathlib.Path) -> None:
-    """A broken project and a broken profile are left out, and who names them is not told that they are missing."""
+    """A broken project and a broken profile are omitted, and references to them are not reported as missing."""
     text = (CASES / "partitioned.ok.yaml").read_text()
     text = text.replace("https://github.com/example", "example").replace("pool: whole", "pool: whole\n      imagee: 1")
     text = text.replace("max: 64", "max: 3").replace("memory: 34Gi", "memory: 35Gi")
@@ -117,8 +117,8 @@ def test_a_secret_of_a_broken_project_is_not_called_stray(tmp_path: pathlib.Path
 def test_a_runner_is_not_held_to_a_pool_that_it_may_not_mean(tmp_path: pathlib.Path) -> None:
     """It names no pool, and of two pools one is broken: the other is not its own for that."""
     text = (CASES / "partitioned.ok.yaml").read_text().replace("      pool: eighths\n", "")
-    told = problems(text.replace("count: 8}", 'count: "8"}'), tmp_path)
-    assert told == ['9: cluster.nodePools.whole.accelerator.count: "8" is text; write 8, without quotes']
+    found = problems(text.replace("count: 8}", 'count: "8"}'), tmp_path)
+    assert found == ['9: cluster.nodePools.whole.accelerator.count: "8" is text; write 8, without quotes']
 
 
 @pytest.mark.parametrize("secret", ["hush-hush", "ghp_" + "hushhush" * 5, "-----BEGIN PRIVATE KEY-----\nhushhush"])
@@ -142,9 +142,9 @@ def test_no_secret_is_repeated(place: tuple[str, ...], secret: str, tmp_path: pa
     for key in place[:-1]:
         entry = entry[key]
     entry[place[-1]] = secret if place[-1] != "secretName" else {"secure": secret}
-    told = "\n".join(problems(yaml.safe_dump(content), tmp_path))
-    assert told
-    assert "hush" not in told
+    printed = "\n".join(problems(yaml.safe_dump(content), tmp_path))
+    assert printed
+    assert "hush" not in printed
 
 
 def test_encrypted_values_are_in_no_representation() -> None:

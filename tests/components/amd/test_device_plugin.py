@@ -1,4 +1,4 @@
-"""AMD's device plugin and node labeller: where they run, and what they are told."""
+"""AMD's device plugin and node labeller: their nodes and their arguments."""
 
 from __future__ import annotations
 

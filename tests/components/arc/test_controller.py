@@ -1,4 +1,4 @@
-"""The ARC controller: what its chart is told, and what scale sets are told of it."""
+"""The ARC controller: the values of its chart, and its reference for scale sets."""
 
 from __future__ import annotations
 

@@ -663,19 +663,19 @@ def test_a_misspelt_value_is_not_known_to_the_chart(scale_set_chart: Any) -> Non
 
 
 def fleet_of_one() -> None:
-    """A controller, a project and a scale set, which is told of the others and of nothing else."""
+    """A controller, a project and a scale set, which has references to the other two only."""
     opts = on_cluster()
     controller = ArcController("arc", ArcControllerArgs(), opts)
     credentials = GithubToken(secret_name="token", token="ghp")
     args = RunnerProjectArgs(config_url="https://github.com/org", namespace="base", credentials=credentials)
     project = RunnerProject("project", args, opts)
-    told = changed(BASE, project=project.reference, controller=controller.reference)
-    RunnerScaleSet("scale-set", told, opts)
+    args = changed(BASE, project=project.reference, controller=controller.reference)
+    RunnerScaleSet("scale-set", args, opts)
 
 
 def test_a_scale_set_goes_before_what_its_finalizers_need() -> None:
     """Controller, credentials and namespaces are removed only when the release is gone, without anybody's asking: what
-    a scale set is told of its project and its controller carries the dependency."""
+    a scale set's references to its project and its controller carry the dependency."""
     plan = recorded(fleet_of_one)
     stay = stays_for(plan, the(plan, "Release", "scale-set"))
     for kind, name in (

@@ -1,4 +1,4 @@
-"""SSH settings: what is refused, and that both clients are told the same. OpenSSH reads its part itself (`ssh -G`)."""
+"""SSH settings: refused ones, and equal options for both clients. OpenSSH reads its part itself (`ssh -G`)."""
 
 from __future__ import annotations
 
@@ -135,18 +135,18 @@ def command_inputs(host: SshHost, login: SshLogin) -> dict[str, Any]:
 
 
 def test_the_connection_is_a_secret_as_a_whole() -> None:
-    told = command_inputs(HOST, but(LOGIN, jump=JUMP))["connection"]
-    assert {"host", "hostKey", "privateKey", "proxy", "user"} <= told.keys()
-    plain = [name for name, value in (told | told["proxy"]).items() if not isinstance(value, Hidden)]
+    options = command_inputs(HOST, but(LOGIN, jump=JUMP))["connection"]
+    assert {"host", "hostKey", "privateKey", "proxy", "user"} <= options.keys()
+    plain = [name for name, value in (options | options["proxy"]).items() if not isinstance(value, Hidden)]
     assert plain == ["proxy"]
 
 
 def test_pulumi_command_holds_the_host_to_its_first_key_and_gives_up_in_time() -> None:
-    told = connection(but(HOST, host_keys=[f"{HOST_KEY} root@node-1", "other"]), BY_AGENT)
-    assert told.host_key == HOST_KEY
-    assert (told.host, told.port, told.user, told.proxy) == ("192.0.2.1", 22, "ci", None)
+    options = connection(but(HOST, host_keys=[f"{HOST_KEY} root@node-1", "other"]), BY_AGENT)
+    assert options.host_key == HOST_KEY
+    assert (options.host, options.port, options.user, options.proxy) == ("192.0.2.1", 22, "ci", None)
     # reachedDialingErrorLimit lets as many errors pass, so there is one attempt more.
-    assert (told.per_dial_timeout, told.dial_error_limit) == (15, 3)
+    assert (options.per_dial_timeout, options.dial_error_limit) == (15, 3)
 
 
 def test_the_way_through_a_jump_host_is_pinned_too() -> None:
@@ -174,10 +174,10 @@ def effective(folder: pathlib.Path, name: str, login: SshLogin, *hosts: SshHost)
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["node-1", "192.0.2.1"])
 def test_a_host_answers_to_name_and_address(tmp_path: pathlib.Path, name: str) -> None:
-    told = effective(tmp_path, name, LOGIN, HOST, but(HOST, name="node-2", address="192.0.2.2", port=2200))
-    assert (told["hostname"], told["port"], told["user"]) == ("192.0.2.1", "22", "ci")
-    assert told["hostkeyalias"] == "node-1"
-    assert "proxyjump" not in told
+    options = effective(tmp_path, name, LOGIN, HOST, but(HOST, name="node-2", address="192.0.2.2", port=2200))
+    assert (options["hostname"], options["port"], options["user"]) == ("192.0.2.1", "22", "ci")
+    assert options["hostkeyalias"] == "node-1"
+    assert "proxyjump" not in options
 
 
 @pytest.mark.process
@@ -190,30 +190,30 @@ def test_a_host_may_have_a_user_of_its_own(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_nothing_is_asked_and_no_other_key_is_taken(tmp_path: pathlib.Path) -> None:
-    told = effective(tmp_path, "node-1", LOGIN, HOST)
-    assert told["stricthostkeychecking"] == "true"
-    assert told["userknownhostsfile"] == str(tmp_path / "known")
-    assert told["globalknownhostsfile"] == "none"
-    assert told["batchmode"] == "yes"
-    assert told["identitiesonly"] == "yes"
-    assert told["identityfile"] == str(tmp_path / "identity")
-    assert told["identityagent"] == "none"
-    assert told["updatehostkeys"] == "false"
-    assert told["connecttimeout"] == "15"
-    assert int(told["serveraliveinterval"]) * int(told["serveralivecountmax"]) == 30
+    options = effective(tmp_path, "node-1", LOGIN, HOST)
+    assert options["stricthostkeychecking"] == "true"
+    assert options["userknownhostsfile"] == str(tmp_path / "known")
+    assert options["globalknownhostsfile"] == "none"
+    assert options["batchmode"] == "yes"
+    assert options["identitiesonly"] == "yes"
+    assert options["identityfile"] == str(tmp_path / "identity")
+    assert options["identityagent"] == "none"
+    assert options["updatehostkeys"] == "false"
+    assert options["connecttimeout"] == "15"
+    assert int(options["serveraliveinterval"]) * int(options["serveralivecountmax"]) == 30
 
 
 @pytest.mark.process
 def test_an_agent_is_asked_for_all_its_keys(tmp_path: pathlib.Path) -> None:
-    told = effective(tmp_path, "node-1", BY_AGENT, HOST)
-    assert (told["identityagent"], told["identitiesonly"]) == ("/run/agent", "no")
+    options = effective(tmp_path, "node-1", BY_AGENT, HOST)
+    assert (options["identityagent"], options["identitiesonly"]) == ("/run/agent", "no")
 
 
 @pytest.mark.process
 def test_the_jump_host_is_held_to_its_key_and_is_not_jumped_to(tmp_path: pathlib.Path) -> None:
     login = but(LOGIN, jump=JUMP)
     assert effective(tmp_path, "node-1", login, HOST)["proxyjump"] == "jump"
-    told = effective(tmp_path, "jump", login, HOST)
-    assert (told["hostname"], told["port"], told["stricthostkeychecking"]) == ("jump.example", "2222", "true")
-    assert "proxyjump" not in told
+    options = effective(tmp_path, "jump", login, HOST)
+    assert (options["hostname"], options["port"], options["stricthostkeychecking"]) == ("jump.example", "2222", "true")
+    assert "proxyjump" not in options
     assert known_hosts([HOST], login) == f"node-1 {HOST_KEY}\njump {HOST_KEY}\n"

@@ -210,7 +210,7 @@ def test_value_and_file_say_the_same() -> None:
 
 
 def test_trap_18_the_name_that_pods_ask_for_is_known() -> None:
-    """Karpenter buys nothing for a resource that nobody told it of."""
+    """Karpenter provisions nothing for a resource that it does not know."""
     assert plugin(**SHARED)[0].resource == "nvidia.com/gpu"
     renamed, plan = plugin(sharing=TimeSlicing(replicas=4, rename_by_default=True))
     assert renamed.resource == "nvidia.com/gpu.shared"

@@ -74,7 +74,7 @@ def test_no_pod_is_given_more_than_a_node_offers(gpus: int, sharing: TimeSlicing
 
 @given(st.integers(min_value=1, max_value=16), slicing)
 def test_two_shares_are_not_two_gpus(gpus: int, sharing: TimeSlicing) -> None:
-    """A pod with two could have both of one GPU, so the plugin refuses it unless told to let it pass."""
+    """A pod with two could have both of one GPU, so the plugin refuses it unless a setting allows it."""
     assert (largest_request(gpus, sharing) == 1) == sharing.fail_requests_greater_than_one
 
 
@@ -82,9 +82,9 @@ def test_two_shares_are_not_two_gpus(gpus: int, sharing: TimeSlicing) -> None:
 def test_the_configuration_file_says_the_same(sharing: TimeSlicing) -> None:
     (resource,) = time_slicing(device_plugin_config({}, sharing))["resources"]
     assert resource == {"name": "nvidia.com/gpu", "replicas": sharing.replicas}
-    told = time_slicing(device_plugin_config({}, sharing))
-    assert told["renameByDefault"] == resource_name(sharing).endswith(".shared")
-    assert told["failRequestsGreaterThanOne"] == sharing.fail_requests_greater_than_one
+    config = time_slicing(device_plugin_config({}, sharing))
+    assert config["renameByDefault"] == resource_name(sharing).endswith(".shared")
+    assert config["failRequestsGreaterThanOne"] == sharing.fail_requests_greater_than_one
 
 
 def test_without_sharing_the_file_has_none() -> None:
@@ -123,8 +123,8 @@ def test_mps_is_told_to_the_plugin() -> None:
 
 
 def test_mig_instances_are_advertised_as_gpus() -> None:
-    told = yaml.safe_load(device_plugin_config({"migStrategy": "none"}, Mig(profile="1g.10gb", instances=7)))
-    assert told == {"version": "v1", "flags": {"migStrategy": "single"}}
+    config = yaml.safe_load(device_plugin_config({"migStrategy": "none"}, Mig(profile="1g.10gb", instances=7)))
+    assert config == {"version": "v1", "flags": {"migStrategy": "single"}}
 
 
 @given(

@@ -79,7 +79,7 @@ def test_the_cheaper_size_is_bought_for_what_is_left() -> None:
 
 
 def test_a_limit_makes_it_dearer() -> None:
-    """Where a large node takes less of the limit, it is bought though small ones cost less."""
+    """A large node that uses less of the limit is chosen although small ones cost less."""
     frugal = Offer("large", (4,), (8, 10))
     cheap = {"small": 90, "large": 380}
     assert cheapest([job(8)], [SMALL, frugal], (8,), cheap) == Purchase(360, {"small": 4}, 0, True)
@@ -90,7 +90,7 @@ def test_jobs_beyond_the_limits_wait() -> None:
     assert cheapest([job(9)], [SMALL], (6,), PRICES) == Purchase(300, {"small": 3}, 3, False)
 
 
-def test_a_type_without_a_price_is_not_bought() -> None:
+def test_a_type_without_a_price_is_not_provisioned() -> None:
     assert cheapest([job(4)], [SMALL, LARGE], (100,), {"large": 380}) == Purchase(380, {"large": 1}, 0, True)
     assert cheapest([job(4, "small")], [SMALL, LARGE], (100,), {"large": 380}) is None
 

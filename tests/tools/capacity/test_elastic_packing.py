@@ -1,4 +1,4 @@
-"""What bought nodes hold, against purchases that are all tried, and against jobs that come and go."""
+"""Capacity of provisioned nodes, compared with all possible purchases, and with jobs that come and go."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def fewest(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) 
 
 def lived(demands: Sequence[Demand], offers: Sequence[Offer], limits: Amounts) -> int:
     """The fewest jobs of the first demand that run while one waits, over all that can happen: a job comes and stands on
-    any node that has room; where none has, a node of any type is bought; a job ends; an empty node is given back."""
+    any node that has room; where none has, a node of any type is provisioned; a job ends; an empty node is removed."""
     start: tuple[Node, ...] = ()
     seen, todo, least = {start}, [start], demands[0].most
     while todo:

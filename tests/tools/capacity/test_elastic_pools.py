@@ -94,20 +94,20 @@ def test_what_is_guaranteed_alone_is_the_worst_sequence_of_types(capacity_of: Ca
         by_memory, by_disk = room["memory"] // (2 * 1024**3), room["ephemeral-storage"] // (15 * 1024**3)
         return int(min(by_cpu, by_memory, by_disk, room["nvidia.com/gpu"]))
 
-    def admitted(bought: tuple[str, ...]) -> bool:
-        costs = [whole(instance_types()[name], args.node_class, args.sharing) for name in bought]
+    def admitted(provisioned: tuple[str, ...]) -> bool:
+        costs = [whole(instance_types()[name], args.node_class, args.sharing) for name in provisioned]
         return all(sum((cost[key] for cost in costs), Decimal(0)) <= limit for key, limit in limits.items())
 
     sets = [
-        bought
+        provisioned
         for size in range(5)
-        for bought in itertools.combinations_with_replacement([each.name for each in types], size)
-        if admitted(bought)
+        for provisioned in itertools.combinations_with_replacement([each.name for each in types], size)
+        if admitted(provisioned)
     ]
-    ends = [bought for bought in sets if not any(admitted((*bought, each.name)) for each in types)]
+    ends = [provisioned for provisioned in sets if not any(admitted((*provisioned, each.name)) for each in types)]
     (label,) = gpu.labels
-    assert label.guaranteed == min(sum(map(jobs, bought)) for bought in ends)
-    assert label.burst == max(sum(map(jobs, bought)) for bought in sets)
+    assert label.guaranteed == min(sum(map(jobs, provisioned)) for provisioned in ends)
+    assert label.burst == max(sum(map(jobs, provisioned)) for provisioned in sets)
     assert label.guaranteed < label.burst < label.max
 
 
@@ -242,12 +242,12 @@ def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
     runner = before.runners[label].model_copy(update={"max": counts["most"]})
     changed = before.model_copy(update={"cluster": cluster, "runners": before.runners | {label: runner}})
     unlimited = counts["gpus"]
-    bought = min(
+    provisioned = min(
         unlimited,
         unlimited if counts["cpu"] is None else counts["cpu"] // 8,
         unlimited if counts["nodes"] is None else counts["nodes"],
     )
-    beyond = counts["most"] + counts["smoke"] > bought * replicas
+    beyond = counts["most"] + counts["smoke"] > provisioned * replicas
     # A paused pool is meant to hold nothing.
     meant = counts["overcommit"] == "allowed" or 0 in (counts["gpus"], counts["nodes"])
     assert ("gpu" in capacity.excesses(changed)) is (beyond and not meant)

@@ -197,12 +197,12 @@ def test_it_is_one_line_with_the_place_and_can_be_acknowledged(tmp_path: pathlib
     assert line.startswith("Pulumi.lab.yaml:")
     assert line.endswith("use Kubernetes 1.33 to 1.35 [incompatible]")
 
-    def borne(sections: dict[str, Any]) -> None:
+    def acknowledged(sections: dict[str, Any]) -> None:
         change(sections)
         entry = {"finding": "incompatible", "reason": "a checksum of its own", "until": datetime.date(2027, 1, 1)}
         sections["acknowledged"].append(entry)
 
-    stack = read(tmp_path, MI300, borne)
+    stack = read(tmp_path, MI300, acknowledged)
     assert not [each for each in findings.report(stack.settings, stack.file, day).lines() if "incompatible" in each]
 
 

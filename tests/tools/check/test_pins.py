@@ -33,9 +33,9 @@ def literals(file: pathlib.Path) -> Iterator[tuple[str | None, str]]:
     for statement in ast.parse(file.read_text()).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         name = targets[0].id if isinstance(targets[0], ast.Name) else None
-        told = {id(node.value) for node in ast.walk(statement) if isinstance(node, ast.Expr)}
+        docstrings = {id(node.value) for node in ast.walk(statement) if isinstance(node, ast.Expr)}
         for node in ast.walk(statement):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 yield name, node.value
 
 

@@ -1,4 +1,4 @@
-"""The age of runners: when GitHub gives them no jobs, who is told how early, and what is not known."""
+"""The age of runners: when GitHub stops giving them jobs, how early `check` reports it, and unknown versions."""
 
 from __future__ import annotations
 

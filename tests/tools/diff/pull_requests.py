@@ -214,7 +214,7 @@ class Repository:
         return name
 
     def opened(self, name: str, request: PullRequest) -> str:
-        """The range of a pull request, made anew."""
+        """The range of a new pull request."""
         base = self.branch("base", request.first)
         return f"{base}..{self.branch(name, request.edits, base=base, new=request.new, gone=request.gone)}"
 

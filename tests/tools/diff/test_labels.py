@@ -137,9 +137,9 @@ def test_the_same_amount_written_otherwise_is_no_change() -> None:
 
 
 def test_capacity_is_compared_where_both_reckon_it() -> None:
-    reckoned, less = label("a", guaranteed=4, burst=4), label("a", guaranteed=2, burst=4)
-    assert compared([label("a")], [reckoned]) == []
-    (change,) = compared([reckoned], [less])
+    known, less = label("a", guaranteed=4, burst=4), label("a", guaranteed=2, burst=4)
+    assert compared([label("a")], [known]) == []
+    (change,) = compared([known], [less])
     assert [(each.field, each.before, each.after) for each in change.fields] == [("guaranteed", "4", "2")]
 
 
@@ -217,12 +217,12 @@ def test_whoever_loses_a_label_without_notice_is_told(
     there = {(each.label, each.config_url) for each in after}
     lost = [each for each in before if (each.label, each.config_url) not in there]
     broken = {(each.stack, each.label) for each in lost if each.until is None or each.until >= TODAY}
-    told = {
+    fields = {
         (stack, message.split()[1])
         for name, stack, message in contract_violations(before, after, compared(before, after), TODAY)
         if name in ("label-removed", "label-renamed")
     }
-    assert told == broken
+    assert fields == broken
 
 
 @given(labels)

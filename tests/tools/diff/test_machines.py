@@ -179,7 +179,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         " mi300x-austin-1, mi300x-austin-2 and mi300x-santa-clara-1 to apply kube_proxy_mode: kube-proxy restarts on"
         " every node; no node is drained",
     ),
-    "make-the-cluster-s-key-anew": PullRequest(
+    "generate-the-cluster-s-key-again": PullRequest(
         first=(
             (
                 MI300,
@@ -233,7 +233,7 @@ def converge(stdin: Any) -> list[EvaluatedResource]:
     ]
 
 
-def told(*workers: str, **other: Any) -> str:
+def payload(*workers: str, **other: Any) -> str:
     nodes = {"first": {"roles": ["control_plane", "etcd", "worker"], "variables": {}}}
     nodes |= {name: {"roles": ["worker"], "variables": {}} for name in workers}
     desired = {
@@ -255,23 +255,23 @@ MANY = [f"worker-{number}" for number in range(6)]
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (told("a"), told("a"), []),
-        (told("a"), told("a", "b", "c"), ["scale.yml for b and c"]),
-        (told(), told(*MANY), ["scale.yml for 6 machines"]),
-        (told("a", "b"), told("a", "c"), ["scale.yml for c", "remove-node.yml for b: drained and reset first"]),
+        (payload("a"), payload("a"), []),
+        (payload("a"), payload("a", "b", "c"), ["scale.yml for b and c"]),
+        (payload(), payload(*MANY), ["scale.yml for 6 machines"]),
+        (payload("a", "b"), payload("a", "c"), ["scale.yml for c", "remove-node.yml for b: drained and reset first"]),
         (
-            told("a", kubernetes="1.34.6"),
-            told("a", "b"),
+            payload("a", kubernetes="1.34.6"),
+            payload("a", "b"),
             [
                 "upgrade-cluster.yml for first and a: Kubernetes 1.34.6 → 1.35.4; workers are drained, 20% at a time",
                 "scale.yml for b",
             ],
         ),
-        (told("a"), told("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a to apply x"]),
+        (payload("a"), payload("a", variables={"all": {"x": 1}}), ["cluster.yml for first and a to apply x"]),
         # A revision that does not say, or that says something else.
-        ("<unknown>", told("a"), []),
-        (told("a"), None, []),
-        ("[]", told("a"), []),
+        ("<unknown>", payload("a"), []),
+        (payload("a"), None, []),
+        ("[]", payload("a"), []),
     ],
 )
 def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, after: Any, expected: list[str]) -> None:
@@ -280,7 +280,7 @@ def test_the_playbooks_follow_from_what_is_told_before_and_after(before: Any, af
 
 
 def test_a_cluster_that_comes_runs_nothing_that_can_be_said() -> None:
-    assert runs([], converge(told("a"))) == []
+    assert runs([], converge(payload("a"))) == []
 
 
 def cluster_on(kind: str) -> list[EvaluatedResource]:
@@ -299,7 +299,7 @@ def test_a_revision_without_the_address_of_the_bastion_says_what_it_knows() -> N
 
 
 def test_a_cluster_that_goes_is_reset_and_one_whose_journal_moves_is_not() -> None:
-    before = [*cluster_on("local"), *converge(told("a"))]
+    before = [*cluster_on("local"), *converge(payload("a"))]
     assert runs(before, []) == ["kubespray runs reset.yml for first and a: Kubernetes and the data of etcd are deleted"]
     # The engine asks about that.
     assert refused_kubespray_changes(before, []) == []

@@ -237,11 +237,11 @@ def test_objects(token: str, before: dict[str, Any], after: dict[str, Any], expe
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 def test_content_that_the_provider_may_change(kind: str) -> None:
-    told = {f"enable{kind}Mutable": "true"}
+    provider = {f"enable{kind}Mutable": "true"}
     before, after = the(kind, data={"a": "1"}), the(kind, data={"a": "2"})
-    assert judged(f"kubernetes:core/v1:{kind}", before, after, told) == Judgement("update")
+    assert judged(f"kubernetes:core/v1:{kind}", before, after, provider) == Judgement("update")
     sealed = after | {"immutable": True}
-    assert judged(f"kubernetes:core/v1:{kind}", before, sealed, told).verdict == "replace"
+    assert judged(f"kubernetes:core/v1:{kind}", before, sealed, provider).verdict == "replace"
 
 
 RELEASE = "kubernetes:helm.sh/v3:Release"

@@ -119,7 +119,7 @@ def is_lost(found: runner_import.Import) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("proxy", {"noProxy": ["a"]}, "proxy"),
         ("githubServerTLS", {"runnerMountPath": "/x"}, "githubServerTLS"),
@@ -143,11 +143,11 @@ def is_lost(found: runner_import.Import) -> bool:
     ],
 )
 def test_nothing_is_dropped_in_silence(
-    path: str, value: Any, told: str | None, document_002: dict[str, Any], tmp_path: pathlib.Path
+    path: str, value: Any, message: str | None, document_002: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
     found = imported("a=" + write(tmp_path, at(document_002, path, value)))
-    said = [line for line in found.lines if told and told in line]
-    assert bool(said) == (told is not None), found.lines
+    said = [line for line in found.lines if message and message in line]
+    assert bool(said) == (message is not None), found.lines
     assert found.differs == is_lost(found)
 
 
@@ -481,11 +481,11 @@ def test_another_secret_is_passed_over(
     path = write(tmp_path, yaml.safe_dump_all([naming(document_002, namespaceOverride="models"), secret]))
     found = imported(f"runner={path}")
     assert found.projects["models"]["credentials"] == {"kind": "existingSecret", "secretName": "arc-app"}
-    assert [told for told in found.lines if told.startswith(f"{path}: {line}")]
+    assert [message for message in found.lines if message.startswith(f"{path}: {line}")]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (APP | {"note": "x"}, "loses: Secret arc-app: note -> nothing"),
         (APP | {"github_token": TOKEN}, "loses: Secret arc-app: github_app_id -> nothing"),
@@ -493,12 +493,12 @@ def test_another_secret_is_passed_over(
     ],
 )
 def test_what_a_secret_has_besides_is_told(
-    content: dict[str, str], told: str, document_002: dict[str, Any], tmp_path: pathlib.Path
+    content: dict[str, str], message: str, document_002: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
     path = write(tmp_path, yaml.safe_dump_all([naming(document_002), manifest(content)]))
     found = imported(f"runner={path}")
     assert found.differs
-    assert [line for line in found.lines if told in line], found.lines
+    assert [line for line in found.lines if message in line], found.lines
 
 
 def test_an_id_that_is_not_legible(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:

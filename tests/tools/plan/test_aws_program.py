@@ -238,7 +238,7 @@ def shared(text: str, replicas: int | None) -> str:
 
 @pytest.mark.parametrize("replicas", [None, 2, 10])
 def test_sharing_is_told_to_plugin_overlays_limits_and_gate_alike(planned: Planned, replicas: int | None) -> None:
-    """Where one of them is not told, Karpenter buys a GPU for each pod, or pods wait for a GPU that nobody buys."""
+    """If one of them lacked it, Karpenter would provision a GPU for each pod, or none."""
     plan = planned(shared(DEV, replicas))
     config = yaml.safe_load(release(plan, "nvdp").values["config"]["map"]["default"])
     overlays = [revealed(each["spec"]) for each in plan.objects() if each["kind"] == "NodeOverlay"]

@@ -1,4 +1,4 @@
-"""A server that plays registry and GitHub."""
+"""A server that simulates a registry and GitHub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster whose nodes the real Karpenter buys, for tests and measurements: a plan, workloads, and what came of it."""
+"""A cluster whose nodes the real Karpenter provisions: a plan, workloads, and the result. For tests and benches."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class KarpenterSandbox:
     def claims(self) -> list[dict[str, Any]]:
         return api_server.listed(self.kubeconfig, ("karpenter.sh/v1", "NodeClaim"))[0]
 
-    def bought(self) -> set[str]:
+    def provisioned(self) -> set[str]:
         """Names of all instances that were ever started, by Karpenter's own log."""
-        return {*self.types_bought()}
+        return {*self.provisioned_types()}
 
-    def types_bought(self) -> dict[str, str]:
+    def provisioned_types(self) -> dict[str, str]:
         """The instance type of each of them."""
         lines = (self.control_plane.directory / "karpenter.log").read_text().splitlines()
         entries = [json.loads(line) for line in lines if '"launched nodeclaim"' in line]

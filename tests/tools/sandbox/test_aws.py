@@ -181,7 +181,7 @@ def test_everything_else_is_motos(aws: Aws) -> None:
     assert aws("ec2").describe_placement_groups()["PlacementGroups"] == []
 
 
-# -- what Karpenter and the plugin are told ---------------------------------------------------------------------------
+# -- configuration of Karpenter and the device plugin ------------------------------------------------------------------
 
 
 def release(**values: Any) -> Release:
@@ -192,11 +192,11 @@ def release(**values: Any) -> Release:
 
 def test_environment_is_what_the_charts_template_makes_of_the_values() -> None:
     settings = {"batchMaxDuration": "20s", "vmMemoryOverheadPercent": 0.05, "ignoreDRARequests": False}
-    told = karpenter.from_values(release(settings=settings, logLevel="debug"))
-    gates = told.pop("FEATURE_GATES").split(",")
+    variables = karpenter.from_values(release(settings=settings, logLevel="debug"))
+    gates = variables.pop("FEATURE_GATES").split(",")
     assert "NodeOverlay=true" in gates
     assert "ReservedCapacity=true" in gates
-    assert told == {
+    assert variables == {
         "KARPENTER_SERVICE": "karpenter",
         "SYSTEM_NAMESPACE": "kube-system",
         "BATCH_MAX_DURATION": "20s",

@@ -52,7 +52,7 @@ def test_ten_pods_on_a_shared_gpu_are_one_node(sandbox: KarpenterSandbox) -> Non
     (node,) = now.nodes
     assert node.labels["node.kubernetes.io/instance-type"] == "g4dn.2xlarge"
     assert (node.used[GPU_RESOURCE], node.allocatable[GPU_RESOURCE]) == (10, 10)
-    assert len(sandbox.bought()) == 1
+    assert len(sandbox.provisioned()) == 1
 
 
 def test_a_node_has_what_karpenter_worked_out_for_its_class(sandbox: KarpenterSandbox) -> None:
@@ -182,7 +182,7 @@ def test_without_the_overlay_every_pod_is_a_node(built: Binaries, tmp_path_facto
         apart.up(document_004.plan(overlay=False, gpu=unlimited), workload(PODS_OF_A_NODE))
         # Once the first is up, all pods are on it: what was started for the others is superfluous.
         now = apart.wait(running(PODS_OF_A_NODE))
-        assert len(apart.bought()) == PODS_OF_A_NODE
+        assert len(apart.provisioned()) == PODS_OF_A_NODE
         assert cost(apart, now.nodes) > 5
     finally:
         apart.control_plane.down()

@@ -176,7 +176,7 @@ def test_labels_are_those_that_karpenter_computes(name: str) -> None:
 
 
 def test_labels_that_the_table_does_not_know_are_few() -> None:
-    """Whoever asks for one of these is not told that nothing matches."""
+    """A pool that requests one of these is not reported as matching nothing."""
     unknown = INSTANCE_LABELS - LABELS
     assert unknown == {
         f"{AWS}/{name}"

@@ -131,8 +131,8 @@ def test_names_are_short_enough_for_iam() -> None:
 # -- the control plane ------------------------------------------------------------------------------------------------
 
 
-def told(**args: Any) -> dict[str, Any]:
-    """What pulumi_eks is told, but for resources."""
+def plain_inputs(**args: Any) -> dict[str, Any]:
+    """Inputs of pulumi_eks.Cluster, except those that are resources."""
     inputs = control_plane(cluster(**args)[1]).inputs
     return {key: value for key, value in inputs.items() if key not in ("serviceRole", "clusterSecurityGroup")}
 
@@ -152,9 +152,9 @@ def test_a_zone_for_jobs_changes_neither_control_plane_nor_system_nodes() -> Non
 
 
 def test_pulumi_eks_is_told_to_make_the_control_plane_alone() -> None:
-    """All of it: whatever it is not told it decides by itself, and no plan shows it."""
+    """All inputs: pulumi_eks decides what is omitted, and no plan shows that."""
     off = {"enabled": False, "resolveConflictsOnCreate": "OVERWRITE", "resolveConflictsOnUpdate": "OVERWRITE"}
-    assert told() == {
+    assert plain_inputs() == {
         "name": "ci",
         "version": "1.33",
         "vpcId": "vpc-1",
@@ -200,13 +200,13 @@ def test_pulumi_eks_works_in_the_account_of_the_component() -> None:
 
 
 def test_a_public_endpoint_is_for_those_named() -> None:
-    given = told(endpoint=ApiEndpoint(public=True, cidrs=["192.0.2.0/24", "198.51.100.7/32"]))
+    given = plain_inputs(endpoint=ApiEndpoint(public=True, cidrs=["192.0.2.0/24", "198.51.100.7/32"]))
     assert (given["endpointPrivateAccess"], given["endpointPublicAccess"]) == (True, True)
     assert given["publicAccessCidrs"] == ["192.0.2.0/24", "198.51.100.7/32"]
 
 
 def test_deletion_is_made_possible_by_choice() -> None:
-    assert told(deletion_protection=False)["deletionProtection"] is False
+    assert plain_inputs(deletion_protection=False)["deletionProtection"] is False
 
 
 def test_protected_it_is_with_all_that_it_owns() -> None:
@@ -457,7 +457,7 @@ def test_the_volume_driver_alone_has_a_role_of_its_own() -> None:
     assert the(plan, "Role", "ci-volumes").urn in driver.depends_on
 
 
-# -- what others are told ---------------------------------------------------------------------------------------------
+# -- references for other components ----------------------------------------------------------------------------------
 
 
 def test_the_provider_is_the_clusters_by_a_name_known_beforehand() -> None:

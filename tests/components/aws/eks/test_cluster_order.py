@@ -23,7 +23,7 @@ from tests.recording import on_aws, recorded, stays_for, the
 
 
 def whole() -> Plan:
-    """A cluster in a network of its own, with Karpenter, a pool, and a namespace that is told of nothing."""
+    """A cluster in a network of its own, with Karpenter, a pool, and a namespace without dependencies."""
 
     def build() -> None:
         opts = on_aws()

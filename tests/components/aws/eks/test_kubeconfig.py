@@ -103,7 +103,7 @@ MADE = "urn:pulumi:test::gpu-runners::eks:index:Cluster$aws:eks/cluster:Cluster:
 
 
 SIGNATURE, RESOURCE = "4dabf18193072939515e22adb298388d", "5cf8f73096256a8f31e491e813e4eb8e"
-"""By which a value is told to be a reference to a resource (sdk/go/common/resource/sig in pulumi/pulumi)."""
+"""Signature of a value that is a reference to a resource (sdk/go/common/resource/sig in pulumi/pulumi)."""
 
 
 class Answering(_Monitor):

@@ -1,4 +1,4 @@
-"""Karpenter: what it registers, what its chart is told, and in which order all of it goes."""
+"""Karpenter: its resources, the values of its chart, and the order of deletion."""
 
 from __future__ import annotations
 
@@ -393,6 +393,6 @@ def test_a_cluster_name_too_long_for_the_node_role_is_refused() -> None:
 
 
 def test_a_gate_among_further_values_is_refused() -> None:
-    """Node pools would be told that it is off."""
+    """Node pools would be validated as if it were off."""
     with pytest.raises(ValueError, match="use the argument feature_gates"):
         karpenter(values={"settings": {"featureGates": {"nodeOverlay": True}}})

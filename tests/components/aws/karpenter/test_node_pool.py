@@ -1,4 +1,4 @@
-"""Node pools: document 004's two, what the cluster is told of a pool, and what is refused."""
+"""Node pools: document 004's two, the objects of a pool, and refused arguments."""
 
 from __future__ import annotations
 
@@ -191,24 +191,24 @@ def test_what_is_not_given_is_left_to_karpenter() -> None:
     }
 
 
-# -- what is given is told --------------------------------------------------------------------------------------------
+# -- every argument reaches an object ------------------------------------------------------------------------------
 
 
 def test_requirements_keep_operator_values_and_min_values() -> None:
-    told = template(VALID["every operator"])["requirements"]
-    assert told[0] == {
+    requirements = template(VALID["every operator"])["requirements"]
+    assert requirements[0] == {
         "key": "karpenter.k8s.aws/instance-family",
         "operator": "In",
         "values": ["c7gd", "m7gd"],
         "minValues": 2,
     }
-    assert told[2] == {"key": "karpenter.k8s.aws/instance-local-nvme", "operator": "Exists"}
+    assert requirements[2] == {"key": "karpenter.k8s.aws/instance-local-nvme", "operator": "Exists"}
 
 
 def test_taints_and_startup_taints_are_told_apart() -> None:
-    told = template(gpu(startup_taints=[Taint(key="starting", value="yes", effect="NoExecute")]))
-    assert told["taints"] == [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
-    assert told["startupTaints"] == [{"key": "starting", "effect": "NoExecute", "value": "yes"}]
+    spec = template(gpu(startup_taints=[Taint(key="starting", value="yes", effect="NoExecute")]))
+    assert spec["taints"] == [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    assert spec["startupTaints"] == [{"key": "starting", "effect": "NoExecute", "value": "yes"}]
 
 
 def test_weight_is_told() -> None:
@@ -241,27 +241,27 @@ def test_capacity_reservations_are_told() -> None:
 
 def test_the_kubelet_is_told() -> None:
     kubelet = Kubelet(max_pods=29, kube_reserved={"cpu": "1"}, eviction_hard={"memory.available": "5%"})
-    told = node_class_spec(changed(class_kubelet=kubelet))["kubelet"]
-    assert told == {"maxPods": 29, "kubeReserved": {"cpu": "1"}, "evictionHard": {"memory.available": "5%"}}
+    spec = node_class_spec(changed(class_kubelet=kubelet))["kubelet"]
+    assert spec == {"maxPods": 29, "kubeReserved": {"cpu": "1"}, "evictionHard": {"memory.available": "5%"}}
 
 
 def test_an_instance_profile_stands_in_for_a_role() -> None:
-    told = node_class_spec(changed(class_role=None, class_instance_profile="nodes"))
-    assert told["instanceProfile"] == "nodes"
-    assert "role" not in told
+    spec = node_class_spec(changed(class_role=None, class_instance_profile="nodes"))
+    assert spec["instanceProfile"] == "nodes"
+    assert "role" not in spec
 
 
 def test_places_are_found_by_tag() -> None:
-    told = node_class_spec(CPU)
+    spec = node_class_spec(CPU)
     for terms in ("subnetSelectorTerms", "securityGroupSelectorTerms"):
-        assert told[terms] == [{"tags": {"karpenter.sh/discovery": "cluster"}}]
+        assert spec[terms] == [{"tags": {"karpenter.sh/discovery": "cluster"}}]
 
 
 # -- sharing ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_overlay_tells_karpenter_what_the_plugin_will_offer() -> None:
-    """Measured: with it one node is bought for ten pods, and ten without."""
+    """Measured: one node is provisioned for ten pods with it, ten nodes without."""
     (registered,) = of_kind(plan(GPU), "NodeOverlay")
     assert registered.inputs["spec"] == {
         "requirements": [
@@ -387,7 +387,7 @@ def test_labels_are_those_that_the_crd_lists() -> None:
 
 
 def test_every_part_of_a_node_class_is_told() -> None:
-    """A field that no function reads would be refused to nobody and told to nobody."""
+    """A field that no function reads would have neither an effect nor a rule."""
     snapshot = VALID["Bottlerocket"].node_class.image_snapshot
     full = dataclasses.replace(VALID["every field of the node class"].node_class, image_snapshot=snapshot)
     plain = node_class("default")

@@ -1,4 +1,4 @@
-"""What a node holds is what Karpenter reckons, and a pod that no node of a pool holds is told why."""
+"""Capacity of nodes as Karpenter calculates it, and the reason why a pod fits no node of a pool."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ APPLIED = (
     Fact(_KUBEADM, 191, "- name: Restart all kube-proxy pods to ensure that they load the new configmap"),
     Fact(_KUBEADM, 200, "- original_configmap_resource_version.stdout != new_configmap_resource_version.stdout"),
 )
-"""What rewrites settings of kube-proxy and of the control plane in a cluster that lives, and only when told to."""
+"""Tasks that rewrite settings of kube-proxy and the control plane in a live cluster, if a variable asks for it."""
 
 DEAD = (
     Fact(

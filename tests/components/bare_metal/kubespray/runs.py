@@ -57,7 +57,7 @@ class Runner:
         self.folder = pathlib.Path(folder_of(args))
         self.entrusted: str | None = None
         self.identity: str | None = None
-        """Of the cluster, as the run for all is told it; None as in a first preview."""
+        """Desired state of the cluster, the payload of the run; None as in a first preview."""
         self._before: set[pathlib.Path] = set()
 
     def start(self, line: str, stdin: str = "", **environment: str) -> subprocess.Popen[str]:

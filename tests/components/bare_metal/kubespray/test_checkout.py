@@ -83,8 +83,8 @@ LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.execut
 def run(folder: pathlib.Path, args: KubesprayClusterArgs, playbook: str, *options: str) -> kubespray_playbook.Outcome:
     """Runs a playbook of kubespray as the driver does; hosts are this machine."""
     nodes = [dataclasses.replace(each, variables={"ansible_connection": "local"}) for each in args.nodes]
-    told = desired(dataclasses.replace(args, nodes=nodes))
-    return run_on(folder, told["nodes"], told["variables"]["all"], playbook, *options)
+    wanted = desired(dataclasses.replace(args, nodes=nodes))
+    return run_on(folder, wanted["nodes"], wanted["variables"]["all"], playbook, *options)
 
 
 def run_on(

@@ -1,4 +1,4 @@
-"""KubesprayCluster: what it asks the engine for, and what of it changes with what it is told."""
+"""KubesprayCluster: its resources, and which of them a change of its arguments changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def inputs(found: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def differing(before: KubesprayClusterArgs, after: KubesprayClusterArgs) -> dict[str, str]:
-    """What the engine would do, told from what the program asks for before and after."""
+    """What the engine would do, derived from the resources before and after."""
     old, new = inputs(plan(before, known=True)), inputs(plan(after, known=True))
     found = dict.fromkeys(old.keys() - new.keys(), "delete") | dict.fromkeys(new.keys() - old.keys(), "create")
     return found | {name: "update" for name in old.keys() & new.keys() if old[name] != new[name]}
@@ -174,10 +174,10 @@ def test_a_machine_less_is_one_deletion_and_one_list_that_is_shorter(
     gone = data.draw(st.sampled_from(workers))
     after = dataclasses.replace(args, nodes=[each for each in args.nodes if each is not gone])
     assert differing(args, after) == {f"mi300-node-{gone.name}": "delete", "mi300-converge": "update"}
-    told = [json.loads(converge(each)) for each in (args, after)]
-    del told[0]["desired"]["nodes"][gone.name]
-    del told[0]["ssh"]["hosts"][gone.name]
-    assert told[0] == told[1]
+    payloads = [json.loads(converge(each)) for each in (args, after)]
+    del payloads[0]["desired"]["nodes"][gone.name]
+    del payloads[0]["ssh"]["hosts"][gone.name]
+    assert payloads[0] == payloads[1]
 
 
 def converge(args: KubesprayClusterArgs) -> str:
@@ -195,14 +195,14 @@ def with_secrets() -> KubesprayClusterArgs:
 
 
 def test_a_secret_of_one_host_goes_with_the_others_and_changes_nothing_that_is_seen() -> None:
-    told = commands(plan(with_secrets(), known=True))
+    secrets = commands(plan(with_secrets(), known=True))
     plain_ones = commands(plan(changed(secret_variables=SECRETS), known=True))
     assert (
         "ansible_become_password"
-        in json.loads(revealed(told["mi300-credentials"].inputs["stdin"]))["hosts"]["mi300x-austin-1"]
+        in json.loads(revealed(secrets["mi300-credentials"].inputs["stdin"]))["hosts"]["mi300x-austin-1"]
     )
     node = "mi300-node-mi300x-austin-1"
-    assert told[node].inputs == plain_ones[node].inputs
+    assert secrets[node].inputs == plain_ones[node].inputs
 
 
 @pytest.mark.parametrize("runner", [None, RUNNER], ids=["here", "bastion"])

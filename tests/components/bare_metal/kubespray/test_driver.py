@@ -132,7 +132,7 @@ def test_the_kubeconfig_stays_until_another_is_asked_for(cluster: Runner, new: M
     first = cluster.kubeconfig().out
     assert yaml.safe_load(first)["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
     assert cluster.converge(variables={"all": {"kubelet_max_pods": 120}}).code == 0
-    # kubespray has written it anew meanwhile; whoever asks for none keeps what there is in the state.
+    # kubespray has rewritten it meanwhile; a run that requests none keeps the one in the state.
     cluster.args = dataclasses.replace(cluster.args, kubeconfig_generation=2, api_server="k8s.example")
     (cluster.folder / "calls").unlink()
     second = cluster.kubeconfig().out
@@ -185,9 +185,9 @@ def test_secrets_of_a_host_are_its_own_and_told_nobody_else(cluster: Runner, new
     assert (hidden / "etc/kubernetes/kubelet").exists()
     held = cluster.folder / "inventory/host_vars/secret-1/secrets.yml"
     assert held.stat().st_mode & 0o777 == 0o600
-    told = [cluster.folder / name for name in ("journal.json", "desired.json", "inventory/hosts.yaml")]
-    told += [file for file in cluster.folder.glob("inventory/group_vars/**/*") if file.is_file()]
-    assert "hunter" not in "".join(file.read_text() for file in told) + word.out + ended.out + ended.err
+    files = [cluster.folder / name for name in ("journal.json", "desired.json", "inventory/hosts.yaml")]
+    files += [file for file in cluster.folder.glob("inventory/group_vars/**/*") if file.is_file()]
+    assert "hunter" not in "".join(file.read_text() for file in files) + word.out + ended.out + ended.err
     # A second run does nothing; another secret of one host is a run on that host.
     (cluster.folder / "calls").unlink()
     assert cluster.entrust("KEY").out == word.out
@@ -247,12 +247,12 @@ def test_a_task_that_fails_is_told_with_its_host_and_the_log(
     failing = marker(root / "hosts", "bad-2", "fails")
     ended = cluster.converge(nodes=more)
     assert ended.code == 1
-    told = ended.err.splitlines()[-4:]
-    assert told[0].startswith("scale.yml failed: 1 of ")
-    assert told[1].startswith("host bad-2: task 'kubernetes/node : Install what takes time': ")
-    log = pathlib.Path(told[2].removeprefix("log: ").partition(" on ")[0])
+    lines = ended.err.splitlines()[-4:]
+    assert lines[0].startswith("scale.yml failed: 1 of ")
+    assert lines[1].startswith("host bad-2: task 'kubernetes/node : Install what takes time': ")
+    log = pathlib.Path(lines[2].removeprefix("log: ").partition(" on ")[0])
     assert "bad-2" in log.read_text()
-    assert "run `pulumi up` again" in told[3]
+    assert "run `pulumi up` again" in lines[3]
     assert "bad-1" not in cluster.members()
     failing.unlink()
     assert cluster.converge().code == 0

@@ -57,9 +57,9 @@ def test_one_of_ten_fails_and_the_next_run_brings_all_in(hosts: Hosts, tmp_path:
     failing = marked(hosts.started["w-7"], "fails")
     ended = made.converge()
     assert ended.code == 1
-    told = ended.err.splitlines()[-4:]
-    assert told[0] == "cluster.yml failed: 1 of 10 hosts, exit status 2"
-    assert told[1].startswith("host w-7: task 'kubernetes/node : Install what takes time': ")
+    lines = ended.err.splitlines()[-4:]
+    assert lines[0] == "cluster.yml failed: 1 of 10 hosts, exit status 2"
+    assert lines[1].startswith("host w-7: task 'kubernetes/node : Install what takes time': ")
     failing.unlink()
     ended = made.converge()
     assert ended.code == 0, ended.err

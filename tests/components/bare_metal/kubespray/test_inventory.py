@@ -1,4 +1,4 @@
-"""What kubespray is told of document 000's cluster, and of clusters like it."""
+"""kubespray's inventory and variables of document 000's cluster, and of clusters like it."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ def test_every_node_is_in_the_groups_of_its_roles_in_order(args: KubesprayCluste
 @given(args=clusters())
 def test_what_is_sent_is_read_back_the_same(args: KubesprayClusterArgs) -> None:
     """It travels as JSON and is read as YAML."""
-    told = desired(args)
-    assert json.loads(json.dumps(told)) == told
-    assert yaml.safe_load(json.dumps(hosts(told["nodes"]))) == hosts(told["nodes"])
+    wanted = desired(args)
+    assert json.loads(json.dumps(wanted)) == wanted
+    assert yaml.safe_load(json.dumps(hosts(wanted["nodes"]))) == hosts(wanted["nodes"])
 
 
 @given(args=clusters())

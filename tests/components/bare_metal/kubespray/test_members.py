@@ -81,7 +81,7 @@ def test_the_first_member_dies_and_another_is_reinstalled(cluster: Runner, hosts
     # Whatever joins from now on asks the first that lives.
     assert said(hosts, "cp-2", "cluster-info") == f"server: https://{two.address}:6443"
     assert said(hosts, "cp-2", "etcd-servers") == "cp-2 cp-3 cp-4"
-    # Without a spare: the same machine, installed anew.
+    # Without a spare: the same machine, reinstalled.
     (cluster.folder / "calls").unlink()
     again = dataclasses.replace(cluster.args.nodes[2], generation=2)
     hosts.started["cp-4"].run("rm", "-rf", "/etc/kubernetes")

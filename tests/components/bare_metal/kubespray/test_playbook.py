@@ -1,4 +1,4 @@
-"""What is made of Ansible's output, and what Ansible is told by its environment."""
+"""How Ansible's output is summarised, and Ansible's environment variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(output: str, code: int = 0) -> tuple[Outcome, list[str]]:
     return reader.outcome(code), said
 
 
-def played(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> Outcome:
+def playbook(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> Outcome:
     """What real Ansible prints of some tasks on two hosts that are this machine."""
     playbook = folder / "play.yml"
     playbook.write_text(f"- name: Try\n  hosts: all\n  gather_facts: false\n  tasks:\n{tasks}")
@@ -40,7 +40,7 @@ def played(folder: pathlib.Path, tasks: str, hosts: str = "a,b,") -> Outcome:
 
 
 def test_a_task_that_fails_on_one_of_two_hosts(tmp_path: pathlib.Path) -> None:
-    outcome = played(
+    outcome = playbook(
         tmp_path,
         "    - {name: 'Install it', fail: {msg: no space}, when: inventory_hostname == 'b'}\n",
     )
@@ -49,7 +49,7 @@ def test_a_task_that_fails_on_one_of_two_hosts(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_ignored_or_rescued_has_not_failed(tmp_path: pathlib.Path) -> None:
-    outcome = played(
+    outcome = playbook(
         tmp_path,
         "    - {name: First, fail: {msg: never mind}, ignore_errors: true}\n"
         "    - {name: Then, block: [{fail: {msg: rescued}}], rescue: [{debug: {msg: well}}]}\n"
@@ -59,25 +59,25 @@ def test_what_is_ignored_or_rescued_has_not_failed(tmp_path: pathlib.Path) -> No
 
 
 def test_a_loop_says_which_task_it_was(tmp_path: pathlib.Path) -> None:
-    outcome = played(tmp_path, "    - {name: Each, fail: {msg: 'no {{ item }}'}, loop: [x]}\n", hosts="a,")
+    outcome = playbook(tmp_path, "    - {name: Each, fail: {msg: 'no {{ item }}'}, loop: [x]}\n", hosts="a,")
     assert outcome.failed["a"].startswith("task 'Each': ")
 
 
 def test_a_secret_of_a_task_without_log_is_not_told(tmp_path: pathlib.Path) -> None:
-    outcome = played(tmp_path, "    - {name: Quiet, fail: {msg: hunter2}, no_log: true}\n", hosts="a,")
+    outcome = playbook(tmp_path, "    - {name: Quiet, fail: {msg: hunter2}, no_log: true}\n", hosts="a,")
     assert "hunter2" not in outcome.failed["a"]
     assert outcome.failed["a"].startswith("task 'Quiet'")
 
 
 def test_a_delegated_task_is_its_own_hosts(tmp_path: pathlib.Path) -> None:
-    outcome = played(tmp_path, "    - {name: There, fail: {msg: no}, delegate_to: b}\n", hosts="a,b,")
+    outcome = playbook(tmp_path, "    - {name: There, fail: {msg: no}, delegate_to: b}\n", hosts="a,b,")
     assert set(outcome.failed) == {"a", "b"}
-    outcome = played(tmp_path, "    - {name: There, command: 'false', delegate_to: b, run_once: true}\n")
+    outcome = playbook(tmp_path, "    - {name: There, command: 'false', delegate_to: b, run_once: true}\n")
     assert "task 'There'" in outcome.failed["a"]
 
 
 def test_a_host_that_is_not_reached(tmp_path: pathlib.Path) -> None:
-    outcome = played(
+    outcome = playbook(
         tmp_path,
         "    - {name: Reach, ping: {}, vars: {ansible_connection: ssh, ansible_host: 203.0.113.1, ansible_port: 1,"
         " ansible_ssh_extra_args: -o ConnectTimeout=1}, when: inventory_hostname == 'b'}\n",
@@ -88,7 +88,7 @@ def test_a_host_that_is_not_reached(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_ends_well(tmp_path: pathlib.Path) -> None:
-    outcome = played(tmp_path, "    - {name: Say, debug: {msg: hello}}\n")
+    outcome = playbook(tmp_path, "    - {name: Say, debug: {msg: hello}}\n")
     assert outcome.well
 
 

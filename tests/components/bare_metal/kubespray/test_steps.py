@@ -87,7 +87,7 @@ ONE_UP: dict[str, tuple[KubesprayClusterArgs, KubesprayClusterArgs, list[tuple[s
     "members of etcd less": (
         changed(nodes=FIVE),
         changed(nodes=FIVE[:3]),
-        # Those that stay are told of it: docs/operations/nodes.md, "Removing an etcd node".
+        # The remaining members are reconfigured: docs/operations/nodes.md, "Removing an etcd node".
         [("remove-node.yml", "n4,n5"), ("cluster.yml", "")],
     ),
     "a dead member and a living one less": (
@@ -189,21 +189,21 @@ def test_members_of_etcd_are_given_time_to_join() -> None:
     assert [step["extra"] for step in found] == [{"etcd_retries": 10, "upgrade_cluster_setup": True}]
 
 
-def played(before: KubesprayClusterArgs, after: KubesprayClusterArgs) -> list[Step]:
+def executed(before: KubesprayClusterArgs, after: KubesprayClusterArgs) -> list[Step]:
     return steps(there(before), wanted(after))[0]
 
 
 def test_a_dead_member_is_removed_by_those_that_live_and_replaced_after_that() -> None:
-    first, second = played(changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[3]], lost=["n3"]))
+    first, second = executed(changed(nodes=FIVE[:3]), changed(nodes=[*FIVE[:2], FIVE[3]], lost=["n3"]))
     assert list(first["inventory"]) == ["n1", "n2", "n3"]
     assert first["extra"] == {**LOST, "node": "n3", "skip_confirmation": True}
-    # kubespray counts the members of its inventory, and refuses an even number unless told otherwise.
+    # kubespray counts the members of its inventory, and refuses an even number unless a variable allows it.
     assert list(second["inventory"]) == ["n1", "n2", "n4"]
     assert second["extra"] == {"upgrade_cluster_setup": True, "etcd_retries": 10}
 
 
 def test_an_even_number_of_members_in_between_is_let_pass() -> None:
-    dead, living, last = played(changed(nodes=FIVE), changed(nodes=FIVE[:3], lost=["n5"]))
+    dead, living, last = executed(changed(nodes=FIVE), changed(nodes=FIVE[:3], lost=["n5"]))
     assert "ignore_assert_errors" not in dead["extra"]
     assert list(living["inventory"]) == ["n1", "n2", "n3", "n4"]
     assert living["extra"]["ignore_assert_errors"] is True
@@ -211,7 +211,7 @@ def test_an_even_number_of_members_in_between_is_let_pass() -> None:
 
 
 def test_what_recovers_has_the_survivors_first_and_the_dead_in_their_groups() -> None:
-    recover, last = played(changed(nodes=FIVE[:3]), changed(nodes=FIVE[1:4], lost=["n1"]))
+    recover, last = executed(changed(nodes=FIVE[:3]), changed(nodes=FIVE[1:4], lost=["n1"]))
     groups = hosts(recover["inventory"], recover["broken"])["all"]["children"]
     assert {group: list(found["hosts"]) for group, found in groups.items()} == {
         "kube_control_plane": ["n2", "n3"],
@@ -258,16 +258,16 @@ def test_members_that_cannot_be_replaced_like_that(after: KubesprayClusterArgs, 
     ids=str,
 )
 def test_a_setting_is_applied_by_what_applies_it(changes: dict[str, Any], extra: dict[str, Any]) -> None:
-    (step,) = played(DOCUMENT_000, changed(**changes))
+    (step,) = executed(DOCUMENT_000, changed(**changes))
     assert (step["playbook"], step["extra"]) == ("cluster.yml", extra)
     # And back again.
-    (step,) = played(changed(**changes), DOCUMENT_000)
+    (step,) = executed(changed(**changes), DOCUMENT_000)
     assert (step["playbook"], step["extra"]) == ("cluster.yml", extra)
 
 
 def test_a_variable_of_one_control_plane_is_applied_too() -> None:
     after = with_node("control-austin-2", variables={"kube_apiserver_request_timeout": "2m0s"})
-    (step,) = played(DOCUMENT_000, after)
+    (step,) = executed(DOCUMENT_000, after)
     assert step["extra"] == {"upgrade_cluster_setup": True}
 
 

@@ -30,7 +30,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go_cache: str) ->
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
-    """Two programs, `hello` and `there`, that print what the linker flag told them."""
+    """Two programs, `hello` and `there`, that print the value of a linker flag."""
     module = tmp_path / "module"
     for name in ("hello", "there"):
         (module / name).mkdir(parents=True)

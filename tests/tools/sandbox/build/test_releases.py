@@ -191,8 +191,8 @@ def test_what_cannot_be_downloaded_is_built(faulty: tuple[Release, str], server:
     directory, printed = tiny(server.release("there"), release)
     assert [printed_by(directory / name) for name in ("hello", "there")] == ["stamped", "released"]
     lines = printed.splitlines()
-    (told,) = (line for line in lines if line.startswith("the official binaries cannot be downloaded ("))
-    assert re.search(reason, told.partition("(")[2].removesuffix("); building them instead"))
+    (reported,) = (line for line in lines if line.startswith("the official binaries cannot be downloaded ("))
+    assert re.search(reason, reported.partition("(")[2].removesuffix("); building them instead"))
     assert [line for line in lines if line.startswith("building")] == ["building hello, about 3 s left"]
 
 
