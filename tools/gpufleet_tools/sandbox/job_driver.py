@@ -57,14 +57,14 @@ def job_counts(
     problems = []
     for entry in entries:
         label, separator, number = entry.partition("=")
-        if not separator and default is not None:
-            number = str(default)
-        if not number.isdecimal():
+        if not (number.isdecimal() or (default is not None and not separator)):
             problems.append(f"{option}{entry}: is not LABEL=N, where N is a number of jobs")
         elif label not in labels:
             problems.append(f"{option}{entry}: there is no label '{label}'; {nearest(label, labels)}")
         elif label in counts:
             problems.append(f"{option}{entry}: label '{label}' is given twice; give one number")
+        elif default is not None and not separator:
+            counts[label] = default
         elif int(number) > MAX_JOBS:
             problems.append(f"{option}{entry}: is too many; at most {MAX_JOBS} jobs of a label")
         else:

@@ -243,16 +243,21 @@ def destroy(stack: Stack) -> bool:
     require_cli()
     rehearsal = Rehearsal(stack, rehearsal_control_plane(stack, binaries.without_building()))
     with rehearsal.locked():
-        control_plane = rehearsal.control_plane
-        if control_plane.running():
-            rehearsal.prepare()
-            helm_releases.refuse_interrupted(control_plane.kubeconfig, rehearsal.releases(), stack.name)
-            with arc_of(control_plane, stack.plan() if real_arc.runs(control_plane) else None) as github:
-                if github:
-                    # ARC deletes no runner that has a job.
-                    real_arc.assign(github, {})
-                rehearsal.pulumi("destroy", "--yes", "--skip-preview")
+        if rehearsal.control_plane.running():
+            destroy_rehearsal(stack, rehearsal)
     return down(stack.root, stack.name)
+
+
+def destroy_rehearsal(stack: Stack, rehearsal: Rehearsal) -> None:
+    """Run a real `pulumi destroy` in a running sandbox, under the lock of rehearsals. Raises SandboxError."""
+    control_plane = rehearsal.control_plane
+    rehearsal.prepare()
+    helm_releases.refuse_interrupted(control_plane.kubeconfig, rehearsal.releases(), stack.name)
+    with arc_of(control_plane, stack.plan() if real_arc.runs(control_plane) else None) as github:
+        if github:
+            # ARC deletes no runner that has a job.
+            real_arc.assign(github, {})
+        rehearsal.pulumi("destroy", "--yes", "--skip-preview")
 
 
 def _changes(change: str, applied: objects.Applied, removed: int) -> str:

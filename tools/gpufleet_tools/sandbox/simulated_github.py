@@ -22,7 +22,7 @@ from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
 from gpufleet_tools.terminal import table
 
-_ALL = 0
+_ALL = -1
 """Number of jobs in an entry without a number: all that are running."""
 
 RESULTS = {"finish": "succeeded", "fail": "failed"}
@@ -67,7 +67,7 @@ def end_jobs(stack: Stack, action: str, entries: Sequence[str]) -> list[str]:
     if problems:
         raise SandboxError(*problems)
     ended = sum(
-        github.call("end", label=label, count=count or None, result=RESULTS[action])
+        github.call("end", label=label, count=None if count == _ALL else count, result=RESULTS[action])
         for label, count in (counts or dict.fromkeys(running, _ALL)).items()
     )
     return [f"{_jobs(ended)} {RESULTS[action]}"]

@@ -115,11 +115,13 @@ def test_jobs_end_by_label_by_number_or_all(mi300: Stack, github: Connect) -> No
     there = github(*(job(label, "running") for label in (FIRST, FIRST, SECOND)))
     assert simulated_github.end_jobs(mi300, "finish", [f"{FIRST}=1", SECOND]) == ["4 jobs succeeded"]
     assert simulated_github.end_jobs(mi300, "fail", []) == ["4 jobs failed"]
+    simulated_github.end_jobs(mi300, "fail", [f"{FIRST}=0"])
     assert [arguments for _, arguments in there.asked] == [
         {"label": FIRST, "count": 1, "result": "succeeded"},
         {"label": SECOND, "count": None, "result": "succeeded"},
         {"label": FIRST, "count": None, "result": "failed"},
         {"label": SECOND, "count": None, "result": "failed"},
+        {"label": FIRST, "count": 0, "result": "failed"},
     ]
 
 

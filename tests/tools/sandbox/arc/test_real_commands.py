@@ -28,9 +28,11 @@ pytestmark = [
 def fleet(project: MakeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Real]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = Real(project({}))
-    made.up()
-    yield made
-    lifecycle.down(made.root, "mi300")
+    try:
+        made.up()
+        yield made
+    finally:
+        lifecycle.down(made.root, "mi300")
 
 
 def listener_of(fleet: Real, label: str) -> str:

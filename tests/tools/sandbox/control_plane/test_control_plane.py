@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from gpufleet_tools.sandbox.build.binaries import Binaries
-from gpufleet_tools.sandbox.control_plane import processes
+from gpufleet_tools.sandbox.control_plane import daemons, processes
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane, cluster_name
 from gpufleet_tools.sandbox.control_plane.objects import apply
 from gpufleet_tools.sandbox.errors import SandboxError
@@ -236,3 +236,16 @@ def test_says_what_a_component_says_when_it_does_not_start(own: ControlPlane, tm
         ControlPlane("own", own.directory, Binaries(broken)).up()
     with pytest.raises(SandboxError, match="kwokctl is missing"):
         ControlPlane("own", own.directory, Binaries(tmp_path / "absent")).up()
+
+
+def test_a_further_daemon_keeps_the_ports_of_the_others(tmp_path: Path) -> None:
+    control_plane = ControlPlane("own", tmp_path, Binaries(tmp_path))
+    cloud = daemons.ports(control_plane, ("aws", "metrics"))
+    github = daemons.ports(control_plane, ("github",))
+    assert (daemons.ports(control_plane, ("aws", "metrics")), daemons.ports(control_plane, ("github",))) == (
+        cloud,
+        github,
+    )
+    with socket.create_server(("127.0.0.1", cloud["aws"])):
+        again = daemons.ports(control_plane, ("aws", "metrics"))
+    assert (again["aws"] != cloud["aws"], again["metrics"]) == (True, cloud["metrics"])
