@@ -74,10 +74,12 @@ def running(project: MakeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     root = project({"mi300": (ROOT / "Pulumi.mi300.yaml").read_text()})
     read = stack.read(root, "mi300")
-    lifecycle.up(read, read.plan(), None, ["mi300-cluster=3"], runs_arc=True)
-    control_plane = lifecycle.running(read)
-    yield Running(read, control_plane, Control.of(control_plane))
-    lifecycle.down(root, "mi300")
+    try:
+        lifecycle.up(read, read.plan(), None, ["mi300-cluster=3"], runs_arc=True)
+        control_plane = lifecycle.running(read)
+        yield Running(read, control_plane, Control.of(control_plane))
+    finally:
+        lifecycle.down(root, "mi300")
 
 
 def until(condition: Callable[[], bool]) -> None:
