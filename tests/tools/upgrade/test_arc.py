@@ -17,7 +17,7 @@ from gpufleet.arc.controller import ARC_VERSION
 from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.plan import stack
 from gpufleet_tools.upgrade.arc import Request, UpgradeError, run
-from tests.conftest import ROOT, MakeProject
+from tests.conftest import ROOT, Gpufleet, MakeProject
 
 OLD = "0.13.1"
 SMALL = (ROOT / "tests/settings/smallest.ok.yaml").read_text()
@@ -252,3 +252,16 @@ def test_a_kubeconfig_that_is_none_is_a_line(project: MakeProject, tmp_path: Pat
         run(root, "lab", Request(to=ARC_VERSION, kubeconfig=file))
     assert str(refused.value).startswith(f"--kubeconfig {file}: ")
     assert len(str(refused.value).splitlines()) == 1
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_or_says_in_a_line_why_not(project: MakeProject, gpufleet: Gpufleet) -> None:
+    root = project({"lab": lab(f"{{version: {OLD}}}")})
+    refused = gpufleet("-C", root, "upgrade", "arc", "lab", "--to", "0.12.1")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "gpufleet: --to 0.12.1 is older than 0.13.1; add --rollback to return to an older version\n"
+    done = gpufleet("-C", root, "upgrade", "arc", "lab", "--to", ARC_VERSION)
+    assert (done.code, done.err) == (0, "")
+    assert arc_of(root) == (ARC_VERSION, OLD)

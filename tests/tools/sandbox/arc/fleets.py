@@ -26,9 +26,9 @@ DEPLOYMENT = ("apps/v1", "Deployment")
 Manifest = Mapping[str, Any]
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait until it is true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.2)

@@ -115,18 +115,20 @@ def fleet(
     """The committed stack with a version of ARC. All 8 runners of a label are busy, and 4 jobs are queued."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     fleet = Upgraded(project({"mi300": with_arc(request.param)}))
-    control_plane = ControlPlane.of(fleet.root, "mi300", binaries.find(), runs_arc=True)
-    control_plane.up()
-    # The kubelet has both versions, as if nodes had pulled both images.
-    links = real_arc.folder_of(control_plane) / "programs"
-    links.mkdir()
-    for version in (OLD, NEW):
-        (links / version).symlink_to(programs.find(version))
-    fleet.up(with_arc(request.param))
-    fleet.github.call("queue", label=SECOND, count=12, seconds=None)
-    until(lambda: fleet.all_jobs() == {"running": 8, "queued": 4})
-    yield fleet
-    lifecycle.down(fleet.root, "mi300")
+    try:
+        control_plane = ControlPlane.of(fleet.root, "mi300", binaries.find(), runs_arc=True)
+        control_plane.up()
+        # The kubelet has both versions, as if nodes had pulled both images.
+        links = real_arc.folder_of(control_plane) / "programs"
+        links.mkdir()
+        for version in (OLD, NEW):
+            (links / version).symlink_to(programs.find(version))
+        fleet.up(with_arc(request.param))
+        fleet.github.call("queue", label=SECOND, count=12, seconds=None)
+        until(lambda: fleet.all_jobs() == {"running": 8, "queued": 4})
+        yield fleet
+    finally:
+        lifecycle.down(fleet.root, "mi300")
 
 
 @pytest.mark.parametrize(("fleet", "version"), [(OLD, NEW), (NEW, OLD)], ids=["up", "back"], indirect=["fleet"])
