@@ -14,6 +14,7 @@ from gpufleet.aws import (
     KarpenterNodePoolArgs,
     Kubelet,
     NodeClass,
+    PlacementGroup,
     Requirement,
     SecurityGroupTerm,
     SubnetTerm,
@@ -157,7 +158,15 @@ VALID: dict[str, KarpenterNodePoolArgs] = {
             image_gc_low_threshold_percent=80,
         ),
         class_user_data="#!/bin/sh\n",
+        class_placement_group=PlacementGroup(name="ci"),
         class_tags={"owner": "ci"},
+    ),
+    "EFA-only interfaces in a placement group": gpu(
+        requirements=[isin("node.kubernetes.io/instance-type", "p5.48xlarge")],
+        limits={"nvidia.com/gpu": "160"},
+        node_class=node_class(
+            "gpu", efa_only_interfaces=32, placement_group=PlacementGroup(name="lab-gpu", strategy="cluster")
+        ),
     ),
     "Bottlerocket": changed(class_ami_terms=[AmiTerm(alias="bottlerocket@v1.40.0")], class_image_snapshot="snap-01"),
     "an image by id": changed(class_ami_terms=[IMAGE], class_ami_family="Custom"),
@@ -651,6 +660,31 @@ WE_REFUSE: dict[str, tuple[KarpenterNodePoolArgs, str]] = {
             limits={"cpu": "16", "memory": "100Gi"},
         ),
         "is within all limits",
+    ),
+    "more EFA interfaces than any type has": (
+        gpu(
+            requirements=[isin("node.kubernetes.io/instance-type", "p5en.48xlarge", "g5.2xlarge")],
+            node_class=node_class("gpu", efa_only_interfaces=17),
+        ),
+        "no instance type of the pool has 17 EFA interfaces; p5en.48xlarge has 16",
+    ),
+    "network cards without EFA": (
+        gpu(
+            requirements=[isin("node.kubernetes.io/instance-type", "p6-b300.48xlarge")],
+            node_class=node_class("gpu", efa_only_interfaces=16),
+        ),
+        "p6-b300.48xlarge has 17 network cards, of which 16 support EFA;",
+    ),
+    "a cluster placement group in two zones": (
+        gpu(
+            zones=["us-east-1a", "us-east-1b"],
+            node_class=node_class("gpu", placement_group=PlacementGroup(name="ci", strategy="cluster")),
+        ),
+        "node_class.placement_group.strategy: a cluster placement group is in one zone, but the pool has us-east-1a,",
+    ),
+    "a strategy of an existing placement group": (
+        gpu(node_class=node_class("gpu", placement_group=PlacementGroup(id="pg-1", strategy="spread"))),
+        "placement_group.strategy: is not allowed with id,",
     ),
     "sharing among one": (gpu(sharing=TimeSlicing(replicas=1)), "1 is too few; at least 2"),
     "sharing under another name": (

@@ -35,7 +35,7 @@ from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, SystemPlace
 from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
-from gpufleet_stacks.settings.args.node_pools import labelled, node_pool_args, plugin_pools, plugin_sharings
+from gpufleet_stacks.settings.args.node_pools import efa_pools, labelled, node_pool_args, plugin_pools, plugin_sharings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
@@ -60,6 +60,8 @@ def build(settings: EksSettings) -> Fleet:
     plugins = []
     if plugin_pools(cluster):
         plugins.append(NvidiaDevicePlugin("nvidia-device-plugin", device_plugin_args(settings, mirror), opts).ready)
+    if efa_pools(cluster):
+        efa_plugin(settings, mirror, eks, opts)
     on_cluster = runners.build(
         settings,
         lambda runner: Place(
@@ -153,6 +155,20 @@ def device_plugin_args(settings: EksSettings, mirror: str | None) -> NvidiaDevic
             taint for pool in pools for taint in pool.taints if (taint.key, taint.effect) != (GPU, "NoSchedule")
         ),
     )
+
+
+def efa_plugin(settings: EksSettings, mirror: str | None, eks: EksCluster, opts: pulumi.ResourceOptions) -> None:
+    """Create the EFA device plugin, which runs on the nodes of pools with EFA interfaces."""
+    # Imported on demand: few stacks have EFA.
+    from gpufleet.aws.efa.device_plugin import EfaDevicePlugin, EfaDevicePluginArgs
+
+    args = EfaDevicePluginArgs(
+        version=settings.efa_plugin.version,
+        chart_mirror=mirror,
+        tolerations=tolerations(taint for pool in efa_pools(settings.cluster) for taint in pool.taints),
+        needs=eks.reference.needs,
+    )
+    EfaDevicePlugin("efa-device-plugin", args, opts)
 
 
 def smoke_workload(

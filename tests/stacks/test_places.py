@@ -62,7 +62,7 @@ FILLED: dict[str, Filled] = {
         cluster_args(EKS.cluster, SUBNETS),
         CLUSTER,
         EKS,
-        frozenset({"partition", "network", "system_nodes", "credentials", "secrets_key_arn"}) | {"endpoint"},
+        frozenset({"partition", "network", "system_nodes", "credentials", "secrets_key_arn", "efa"}) | {"endpoint"},
     ),
     **{
         f"pool {name}": Filled(

@@ -2,6 +2,8 @@
 
 from .ebs.storage_class import EbsStorageClass as EbsStorageClass
 from .ebs.storage_class_args import EbsStorageClassArgs as EbsStorageClassArgs
+from .efa.device_plugin import EfaDevicePlugin as EfaDevicePlugin
+from .efa.device_plugin import EfaDevicePluginArgs as EfaDevicePluginArgs
 from .eks.access import AccessPolicy as AccessPolicy
 from .eks.access import ClusterAccess as ClusterAccess
 from .eks.cluster import EksCluster as EksCluster
@@ -28,6 +30,7 @@ from .karpenter.node_pool_args import DisruptionBudget as DisruptionBudget
 from .karpenter.node_pool_args import KarpenterNodePoolArgs as KarpenterNodePoolArgs
 from .karpenter.node_pool_args import Kubelet as Kubelet
 from .karpenter.node_pool_args import NodeClass as NodeClass
+from .karpenter.node_pool_args import PlacementGroup as PlacementGroup
 from .karpenter.node_pool_args import Requirement as Requirement
 from .karpenter.node_pool_args import ReservedInstances as ReservedInstances
 from .karpenter.node_pool_args import SecurityGroupTerm as SecurityGroupTerm

@@ -26,6 +26,10 @@ NODE_FEATURE_DISCOVERY: Amounts = {"cpu": Decimal("0.005"), "memory": Decimal(64
 """The worker, by values.yaml of node-feature-discovery 0.19.0, which that chart contains."""
 
 
+EFA_PLUGIN: Amounts = {"cpu": Decimal("0.01"), "memory": Decimal(20 * 1024**2)}
+"""The EFA device plugin, by stable/aws-efa-k8s-device-plugin/values.yaml of aws/eks-charts at v0.5.30."""
+
+
 def daemon_requests(settings: EksSettings, pool: str) -> dict[str, Decimal]:
     """Return the total requests on a node of the pool: cores, bytes, and the number of pods."""
     return _sum(list(_daemons(settings, pool)))
@@ -57,6 +61,8 @@ def _daemons(settings: EksSettings, pool: str) -> Iterator[Amounts]:
     yield from _addon_daemons(cluster)
     if pool in pools_with_gpus(cluster) and NODE_MONITORING_AGENT in cluster.addons:
         yield DCGM.requests(cluster.addon_configuration.get(NODE_MONITORING_AGENT, {}))
+    if cluster.node_pools[pool].efa:
+        yield EFA_PLUGIN
     served = plugin_pools(settings.cluster)
     if pool in served:
         yield DEVICE_PLUGIN

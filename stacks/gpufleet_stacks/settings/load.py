@@ -158,7 +158,7 @@ def _shared_labels(settings: Settings, file: StackFile) -> Iterator[StackFilePro
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-_SECTIONS_OF = {"devicePlugin": "bareMetal", "nvidiaPlugin": "eks"}
+_SECTIONS_OF = {"devicePlugin": "bareMetal", "nvidiaPlugin": "eks", "efaPlugin": "eks"}
 """Sections for one kind of cluster, with that kind."""
 
 

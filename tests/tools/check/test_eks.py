@@ -190,6 +190,12 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         f"{GPU}.sharing.timeSlicing.failRequestsGreaterThanOne",
     ),
     "shares": (sharing(), "shared-gpu", "note", f"{GPU}.sharing"),
+    "EFA interfaces that nobody requests": (
+        pool(efa="onRequest", instances={"families": ["g5"], "sizes": ["12xlarge"]}),
+        "efa-on-some-nodes",
+        "warning",
+        f"{GPU}.efa",
+    ),
     "no taint": (pool(taints=[]), "untainted-gpus", "warning", GPU),
     "a taint that only asks": (
         pool(taints=[TAINT | {"effect": "PreferNoSchedule"}]),
@@ -316,6 +322,7 @@ def test_a_finding_is_raised_alone(tmp_path: pathlib.Path, change: Change, name:
 
 QUIET: dict[str, Change] = {
     "nothing else": lambda _: None,
+    "EFA interfaces on every node": pool(efa="always", instances={"families": ["g5"], "sizes": ["12xlarge"]}),
     "a moment before nodes are given back": disruption(consolidateAfter="1s"),
     "never given back": disruption(consolidateAfter="Never"),
     "all the time that a job may take": pool(terminationGracePeriod="5h60m"),

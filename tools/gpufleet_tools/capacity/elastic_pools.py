@@ -13,6 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import InstanceType
+from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.karpenter.node_pool_args import KarpenterNodePoolArgs
 from gpufleet.aws.karpenter.node_pool_fit import (
     allocatable,
@@ -157,7 +158,7 @@ def _offer(instance_type: InstanceType, args: KarpenterNodePoolArgs, taken: Mapp
     return Offer(instance_type.name, (*cost, *reserved), _amounts(free, ROUND_FLOOR))
 
 
-_NAMES = (GPU, "cpu", "memory", "ephemeral-storage", "pods")
+_NAMES = (GPU, "cpu", "memory", "ephemeral-storage", "pods", EFA)
 
 
 def _amounts(amounts: Mapping[str, Decimal], rounding: str) -> Amounts:

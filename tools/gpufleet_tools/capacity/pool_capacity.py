@@ -128,12 +128,13 @@ class ElasticPoolCapacity(AnyPoolCapacity):
 _FEW = 4
 """Maximum number of instance families listed by name."""
 
-RESOURCES = ("GPU", "CPU", "memory", "disk", "pods")
-"""Resources of `Amounts`, in order. Units: devices, thousandths of a core, bytes, bytes, pods."""
+RESOURCES = ("GPU", "CPU", "memory", "disk", "pods", "EFA")
+"""Resources of `Amounts`, in order. Units: devices, thousandths of a core, bytes, bytes, pods, interfaces. Pools of
+your own machines have no EFA interfaces."""
 
 
 def shares(asks: Amounts, node: Amounts) -> dict[str, float]:
     """Return the share of a node that one job uses, by resource."""
     return {
-        name: round(ask / have, 4) for name, ask, have in zip(RESOURCES, asks, node, strict=True) if ask and have
+        name: round(ask / have, 4) for name, ask, have in zip(RESOURCES, asks, node, strict=False) if ask and have
     }  # fmt: skip

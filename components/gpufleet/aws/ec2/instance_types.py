@@ -47,6 +47,17 @@ class Devices(NamedTuple):
     """Memory of each device in MiB; 0 if unknown."""
 
 
+class Efa(NamedTuple):
+    """Elastic Fabric Adapters of an instance type."""
+
+    interfaces: int
+    """Maximum number of EFA interfaces."""
+    cards: int
+    """Number of network cards; each can have one EFA interface."""
+    addresses: int
+    """Number of pods that one network interface has addresses for."""
+
+
 class InstanceType(NamedTuple):
     """An EC2 instance type."""
 
@@ -82,6 +93,8 @@ class InstanceType(NamedTuple):
     """GPUs. No EC2 type has two kinds."""
     accelerators: Devices | None = None
     """Accelerators other than GPUs: Neuron devices or other inference hardware."""
+    efa: Efa | None = None
+    """Elastic Fabric Adapters."""
 
     @property
     def family(self) -> str:
@@ -110,7 +123,8 @@ def _instance_type(row: list[Any]) -> InstanceType:
         return InstanceType(*row)
     *common, further = row
     devices = {name: Devices(*further[name]) for name in ("gpus", "accelerators") if name in further}
-    return InstanceType(*common, **{**further, **devices})
+    efa = {"efa": Efa(*further["efa"])} if "efa" in further else {}
+    return InstanceType(*common, **{**further, **devices, **efa})
 
 
 @functools.cache

@@ -162,6 +162,8 @@ class EksClusterArgs:
     """Control plane logs to store."""
     log_retention_days: int = 90
     """Retention of the logs in days."""
+    efa: bool = False
+    """Whether nodes have EFA interfaces, which require a rule of their own in the nodes' security group."""
     deletion_protection: bool = True
     """Whether to protect the cluster from deletion, by EKS and by Pulumi, which refuses before it deletes anything.
     Before destroying the cluster, set this to False and run an update."""

@@ -100,6 +100,9 @@ def _rules(
             "Kubelets and webhooks, from the control plane",
         ),
         _Rule("nodes-from-nodes", ingress, nodes, nodes, _EVERYTHING, "Nodes and pods among themselves"),
+        # EFA traffic has no addresses: it requires a rule for the group itself in both directions
+        # (https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html).
+        *([_Rule("nodes-to-nodes", egress, nodes, nodes, _EVERYTHING, "EFA among nodes")] if args.efa else []),
         _Rule("nodes-to-anywhere", egress, nodes, ANYWHERE, _EVERYTHING, "Registries, AWS and GitHub"),
     ]
     return [_created(name, rule, opts) for rule in rules]

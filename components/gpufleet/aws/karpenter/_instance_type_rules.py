@@ -19,6 +19,7 @@ from gpufleet.aws.ec2.instance_types import (
     zones_of,
 )
 from gpufleet.aws.ec2.requirements import matching
+from gpufleet.aws.karpenter._interconnect_rules import efa_problems
 from gpufleet.aws.karpenter.node_pool_args import KarpenterNodePoolArgs, Requirement
 from gpufleet.aws.karpenter.node_pool_fit import (
     capacity,
@@ -41,7 +42,7 @@ def instance_type_problems(args: KarpenterNodePoolArgs, *, readable: bool) -> li
     known = [*_counts(args), *_sharing(args)]
     if known or not readable:
         return known
-    wrong = [*_makers(args), *_parts_of_gpus(args), *_unknown_counts(args)]
+    wrong = [*_makers(args), *_parts_of_gpus(args), *_unknown_counts(args), *efa_problems(args)]
     named, types = [*wrong, *_not_offered(args)], instance_types_of(args)
     if wrong or (named and not types):
         return named

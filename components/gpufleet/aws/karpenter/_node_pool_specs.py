@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufleet.aws.efa.interfaces import network_interfaces
 from gpufleet.aws.karpenter.bottlerocket import is_bottlerocket
 from gpufleet.aws.karpenter.bottlerocket import user_data as bottlerocket_user_data
 from gpufleet.aws.karpenter.node_disk import root_volume, user_data
@@ -71,6 +72,10 @@ def node_class_spec(args: KarpenterNodePoolArgs) -> Manifest:
             amiFamily=node_class.ami_family,
             instanceStorePolicy=node_class.instance_store_policy,
             capacityReservationSelectorTerms=[reservation(term) for term in node_class.capacity_reservation_terms],
+            networkInterfaces=network_interfaces(efas) if (efas := node_class.efa_only_interfaces) else None,
+            placementGroupSelector=stated(name=group.name, id=group.id)
+            if (group := node_class.placement_group)
+            else None,
             kubelet=_kubelet(node_class.kubelet),
             userData=bottlerocket_user_data(args) if is_bottlerocket(node_class) else user_data(node_class),
             tags=dict(node_class.tags),

@@ -28,13 +28,14 @@ class KarpenterNodePool(pulumi.ComponentResource):
         refuse(name, node_pool_problems(args))
         super().__init__("gpu-runners:index:KarpenterNodePool", name, None, opts)
         child = pulumi.ResourceOptions(parent=self, depends_on=[*args.needs])
+        groups = self._placement_group(name, args)
         node_class = CustomResource(
             f"{name}-node-class",
             api_version=NODE_CLASS_API,
             kind="EC2NodeClass",
             metadata=ObjectMetaArgs(name=args.node_class.name),
             spec=node_class_spec(args),
-            opts=child,
+            opts=pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=groups)),
         )
         overlays = [
             CustomResource(
@@ -58,3 +59,21 @@ class KarpenterNodePool(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs, node_class, *overlays]),
         )
         self.register_outputs({"pool": self.pool})
+
+    def _placement_group(self, name: str, args: KarpenterNodePoolArgs) -> list[pulumi.Resource]:
+        """Create the placement group. It outlives the node class, whose instances Karpenter terminates first."""
+        group = args.node_class.placement_group
+        if group is None or group.strategy is None:
+            return []
+        # Imported on demand: few pools have a placement group.
+        from pulumi_aws.ec2 import PlacementGroup
+
+        return [
+            PlacementGroup(
+                f"{name}-placement-group",
+                name=group.name,
+                strategy=group.strategy,
+                tags=dict(args.node_class.tags),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        ]

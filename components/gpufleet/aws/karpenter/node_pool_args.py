@@ -241,6 +241,22 @@ class Kubelet:
     """Disk usage in percent at which garbage collection stops; lower than the other threshold."""
 
 
+PlacementStrategy = Literal["cluster", "partition", "spread"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementGroup:
+    """Placement group of a pool's instances, by name or ID."""
+
+    name: str | None = None
+    """Name of the group."""
+    id: str | None = None
+    """ID of an existing group, instead of its name."""
+    strategy: PlacementStrategy | None = None
+    """Strategy of a group that the pool creates under the name: `cluster` puts instances close together, in one zone;
+    `partition` and `spread` keep them on different hardware. None for an existing group."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeClass:
     """EC2 settings of a pool's nodes."""
@@ -281,6 +297,11 @@ class NodeClass:
     """Hop limit for instance metadata. With 1, pods cannot use the node's role. Tokens (IMDSv2) are always required."""
     capacity_reservation_terms: Sequence[CapacityReservationTerm] = ()
     """Capacity reservations and capacity blocks to use."""
+    efa_only_interfaces: int = 0
+    """Number of EFA-only interfaces of every node, which need no IP addresses. With 0, nodes for pods that request
+    `vpc.amazonaws.com/efa` have all EFA interfaces of their instance type, each with an IP address."""
+    placement_group: PlacementGroup | None = None
+    """Placement group of the instances; None for none."""
     kubelet: Kubelet = field(default_factory=Kubelet)
     """Settings of the kubelet."""
     user_data: str | None = None

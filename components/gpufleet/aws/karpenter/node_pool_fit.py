@@ -14,6 +14,7 @@ from decimal import Decimal
 from gpufleet import quantity
 from gpufleet.aws.ec2.instance_types import ZONE, InstanceType
 from gpufleet.aws.ec2.requirements import intersected, matching
+from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.karpenter.node_pool_args import ALIAS_FAMILIES, KarpenterNodePoolArgs, NodeClass, Requirement
 from gpufleet.nvidia.sharing import GPU, Sharing, largest_request
 from gpufleet.nvidia.sharing import allocatable as gpus_offered
@@ -45,6 +46,9 @@ def instance_types_of(args: KarpenterNodePoolArgs) -> list[InstanceType]:
         # All reservations are known, so other types can only be provisioned on demand or as spot.
         others = matching(requirements(args), args.zones)
         found = [each for each in found if each in others or each.name in reserved_instances(args)]
+    efas = args.node_class.efa_only_interfaces
+    # `networkInterfaces` of a node class excludes types with fewer (same file as below).
+    found = [each for each in found if not efas or (each.efa and each.efa.interfaces >= efas)]
     # AL2023 does not run on first-generation Graviton (pkg/providers/instancetype/compatibility/compatibility.go).
     return [each for each in found if not (each.family == "a1" and ami_family(args.node_class) == "AL2023")]
 
@@ -93,6 +97,8 @@ def capacity(instance_type: InstanceType, node_class: NodeClass, sharing: Sharin
     }
     if instance_type.gpus and instance_type.gpus.manufacturer == "NVIDIA" and instance_type.gpus.number:
         amounts[GPU] = Decimal(gpus_offered(instance_type.gpus.number, sharing))
+    if instance_type.efa:
+        amounts[EFA] = Decimal(node_class.efa_only_interfaces or instance_type.efa.interfaces)
     return amounts
 
 
@@ -101,7 +107,8 @@ def allocatable(instance_type: InstanceType, node_class: NodeClass, sharing: Sha
     Kubernetes and the system, and minus the eviction thresholds."""
     whole = capacity(instance_type, node_class, sharing)
     kubelet = node_class.kubelet
-    pods = _pods(instance_type, node_class) if ami_family(node_class) == "Bottlerocket" else instance_type.pods
+    bottlerocket = ami_family(node_class) == "Bottlerocket"
+    pods = _pods(instance_type, node_class) if bottlerocket else _addresses(instance_type, node_class)
     kube = {
         "cpu": _cpu_reserved(instance_type.cpus),
         "memory": Decimal((11 * pods + 255) * MIB),
@@ -138,10 +145,17 @@ def _disk(instance_type: InstanceType, node_class: NodeClass) -> Decimal:
 def _pods(instance_type: InstanceType, node_class: NodeClass) -> int:
     """Return the maximum number of pods (`pods`). Bottlerocket ignores the number per core."""
     kubelet = node_class.kubelet
-    most = instance_type.pods if kubelet.max_pods is None else kubelet.max_pods
+    most = _addresses(instance_type, node_class) if kubelet.max_pods is None else kubelet.max_pods
     if kubelet.pods_per_core and ami_family(node_class) != "Bottlerocket":
         return min(most, kubelet.pods_per_core * instance_type.cpus)
     return most
+
+
+def _addresses(instance_type: InstanceType, node_class: NodeClass) -> int:
+    """Return the number of pods that the network interfaces have addresses for (`ENILimitedPods`). An EFA-only
+    interface on the first network card takes the place of one with addresses."""
+    taken = instance_type.efa.addresses if instance_type.efa and node_class.efa_only_interfaces else 0
+    return instance_type.pods - taken
 
 
 def _cpu_reserved(cpus: int) -> Decimal:

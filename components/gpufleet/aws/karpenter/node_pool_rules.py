@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from gpufleet import quantity
 from gpufleet.aws.karpenter._instance_type_rules import instance_type_problems
+from gpufleet.aws.karpenter._interconnect_rules import interconnect_problems
 from gpufleet.aws.karpenter._node_pool_specs import ami_term, reservation, stated
 from gpufleet.aws.karpenter.bottlerocket import bottlerocket_problems, is_bottlerocket
 from gpufleet.aws.karpenter.node_disk import disk_problems
@@ -78,6 +79,8 @@ def node_pool_problems(args: KarpenterNodePoolArgs) -> Iterator[Problem]:
         yield from of_pool(args)
     for of_node_class in (_images, _identity, _places, _reservations, _machine, _kubelet):
         yield from under(("node_class",), of_node_class(args.node_class))
+    if not any(_unreadable(args)):
+        yield from interconnect_problems(args)
     yield from under(("node_class",), disk_problems(args.node_class, ami_family(args.node_class)))
     if is_bottlerocket(args.node_class):
         yield from bottlerocket_problems(args)

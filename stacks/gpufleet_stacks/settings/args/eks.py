@@ -12,7 +12,7 @@ from gpufleet.aws.eks.access import AccessPolicy, ClusterAccess
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT, ApiEndpoint, EksClusterArgs, SystemNodes
 from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
 from gpufleet.chart import laid_over
-from gpufleet_stacks.settings.args.node_pools import pools_with_gpus
+from gpufleet_stacks.settings.args.node_pools import efa_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings, StorageClassSettings
 from gpufleet_stacks.settings.models.eks_network import OwnNetwork
 from gpufleet_stacks.settings.models.taints import tolerations
@@ -64,6 +64,7 @@ def cluster_args(cluster: EksClusterSettings, network: NetworkReference) -> EksC
         access={name: cluster_access(access) for name, access in cluster.access.items()},
         log_types=cluster.logs.types,
         log_retention_days=cluster.logs.retention_days,
+        efa=bool(efa_pools(cluster)),
         deletion_protection=cluster.deletion_protection,
         tags=cluster.tags,
     )

@@ -9,6 +9,7 @@ import pulumi
 
 from gpufleet.aws.ec2.instance_types import LABELS, Devices, InstanceType
 from gpufleet.aws.ec2.instance_types import label as label_values
+from gpufleet.aws.efa.interfaces import EFA_LABEL
 from gpufleet.aws.eks.network_args import DISCOVERY_TAG
 from gpufleet.aws.karpenter.bottlerocket import is_bottlerocket
 from gpufleet.aws.karpenter.node_pool_args import (
@@ -19,6 +20,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     KarpenterNodePoolArgs,
     Kubelet,
     NodeClass,
+    PlacementGroup,
     Requirement,
     ReservedInstances,
     SecurityGroupTerm,
@@ -49,6 +51,9 @@ def node_pool_args(
     """Return the arguments of a pool."""
     pool = cluster.node_pools[name]
     args = _unshared(name, cluster, needs)
+    if pool.efa == "always":
+        interfaces = dataclasses.replace(args.node_class, efa_only_interfaces=max(efa_counts(args), default=0))
+        args = dataclasses.replace(args, node_class=interfaces)
     sharing = sharing_of(pool, args)
     if sharing is None:
         return args
@@ -56,13 +61,14 @@ def node_pool_args(
 
 
 def labelled(args: KarpenterNodePoolArgs, cluster: EksClusterSettings) -> KarpenterNodePoolArgs:
-    """Return the pool with the labels by which NVIDIA's chart selects a configuration of GPU sharing. Pools with the
-    plugin's default sharing need no label."""
+    """Return the pool with the labels by which the charts of device plugins select nodes and configurations. Pools with
+    the default sharing of NVIDIA's plugin need no label for it."""
     _, configs = plugin_sharings(cluster)
     name = config_name(args.sharing)
     chosen = {CONFIG_LABEL: name} if name in configs and args.pool in plugin_pools(cluster) else {}
     served = {MPS_LABEL: "true"} if isinstance(args.sharing, Mps) else {}
-    return dataclasses.replace(args, labels={**args.labels, **chosen, **served})
+    with_efa = {EFA_LABEL: "true"} if cluster.node_pools[args.pool].efa else {}
+    return dataclasses.replace(args, labels={**args.labels, **chosen, **served, **with_efa})
 
 
 def _unshared(name: str, cluster: EksClusterSettings, needs: Sequence[pulumi.Resource]) -> KarpenterNodePoolArgs:
@@ -106,6 +112,16 @@ def gpus_of(name: str, cluster: EksClusterSettings) -> list[Devices]:
     """Return the GPUs of the instance types that a pool may provision, one entry for each type with GPUs."""
     types = instance_types_of(node_pool_args(name, cluster))
     return [each.gpus for each in types if each.gpus and each.gpus.number]
+
+
+def efa_pools(cluster: EksClusterSettings) -> list[KarpenterPool]:
+    """Return the pools with EFA interfaces."""
+    return [pool for pool in cluster.node_pools.values() if pool.efa]
+
+
+def efa_counts(args: KarpenterNodePoolArgs) -> set[int]:
+    """Return the numbers of EFA interfaces of the pool's instance types."""
+    return {each.efa.interfaces if each.efa else 0 for each in instance_types_of(args)}
 
 
 def selected_types(
@@ -176,6 +192,7 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
         root_volume_key=pool.root_volume_key,
         image_snapshot=pool.image_snapshot,
         fast_image_pull=pool.fast_image_pull,
+        placement_group=placement_group(name, cluster),
         kubelet=Kubelet(**dict(pool.kubelet)),
         user_data=pool.user_data,
         instance_store_policy=pool.instance_store,
@@ -192,6 +209,15 @@ def node_class(name: str, cluster: EksClusterSettings) -> NodeClass:
         ],
         tags=cluster.tags | pool.tags,
     )
+
+
+def placement_group(name: str, cluster: EksClusterSettings) -> PlacementGroup | None:
+    """Return the component's form of a pool's placement group."""
+    group = cluster.node_pools[name].placement_group
+    if group is None:
+        return None
+    created = f"{cluster.name}-{name}" if group.strategy and group.id is None else None
+    return PlacementGroup(strategy=group.strategy, name=group.name or created, id=group.id)
 
 
 def reserved_instances(holds: ReservedInstancesSettings | None) -> ReservedInstances | None:

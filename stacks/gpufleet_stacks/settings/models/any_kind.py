@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, DevicePlugin
-from gpufleet_stacks.settings.models.eks import NvidiaPlugin
+from gpufleet_stacks.settings.models.eks import EfaPlugin, NvidiaPlugin
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.nvidia import GpuOperator
 from gpufleet_stacks.settings.models.settings import Settings
@@ -25,3 +25,5 @@ class AnySettings(Settings):
     """NVIDIA GPU operator, which makes NVIDIA GPUs schedulable; bare metal only."""
     nvidia_plugin: NvidiaPlugin = NvidiaPlugin()
     """NVIDIA device plugin, which makes NVIDIA GPUs schedulable; EKS only."""
+    efa_plugin: EfaPlugin = EfaPlugin()
+    """EFA device plugin, which makes EFA interfaces schedulable; EKS only."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpufleet.aws.efa.device_plugin import EFA_DEVICE_PLUGIN_VERSION
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
 from gpufleet.nvidia.device_plugin import NVIDIA_DEVICE_PLUGIN_VERSION, DeviceListStrategy
 from gpufleet.nvidia.sharing import GPU, devices_of_a_gpu
@@ -14,7 +15,7 @@ from gpufleet_stacks.settings.args.node_pools import gpus_of, node_pool_args
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
 from gpufleet_stacks.settings.models.karpenter import KarpenterPool
 from gpufleet_stacks.settings.models.settings import Runner, Settings
-from gpufleet_stacks.settings.models.value_types import Folder, Model, Name, Switch, Version
+from gpufleet_stacks.settings.models.value_types import Folder, Model, Name, Switch, Text, Version
 
 
 class NvidiaPlugin(Model):
@@ -42,6 +43,15 @@ class NvidiaPlugin(Model):
     already use it by default."""
 
 
+class EfaPlugin(Model):
+    """AWS's EFA device plugin. This stack installs it if a pool has EFA interfaces."""
+
+    version: Annotated[str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, "a version such as v0.5.30")] = (
+        EFA_DEVICE_PLUGIN_VERSION
+    )
+    """Chart version."""
+
+
 class EksSettings(Settings):
     """Settings of a stack on EKS."""
 
@@ -49,6 +59,8 @@ class EksSettings(Settings):
     """The cluster."""
     nvidia_plugin: NvidiaPlugin = NvidiaPlugin()
     """NVIDIA device plugin, which makes NVIDIA GPUs schedulable."""
+    efa_plugin: EfaPlugin = EfaPlugin()
+    """EFA device plugin, which makes EFA interfaces schedulable."""
 
     def pool(self, runner: Runner) -> KarpenterPool:
         """Return the node pool of a runner."""

@@ -21,6 +21,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     ConsolidationPolicy,
     DisruptionReason,
     Operator,
+    PlacementStrategy,
 )
 from gpufleet.aws.karpenter.versions import KARPENTER_VERSION
 from gpufleet.nvidia.sharing import FEWEST_REPLICAS, MOST_MPS_REPLICAS
@@ -260,6 +261,18 @@ class KubeletSettings(Model):
     """Disk usage in percent at which garbage collection stops; lower than the other threshold."""
 
 
+class PlacementGroupSettings(Model):
+    """Placement group of a pool's instances: a new one with a strategy, or an existing one."""
+
+    strategy: PlacementStrategy | None = None
+    """Strategy of a group that this stack creates: `cluster` puts instances close together, in one zone; `partition`
+    and `spread` keep them on different hardware."""
+    name: Filled | None = None
+    """Name of the group. With a strategy, it may be omitted: `<cluster>-<pool>`."""
+    id: ResourceId | None = None
+    """ID of an existing group, instead of its name."""
+
+
 class KarpenterPool(Model):
     """Nodes that Karpenter provisions for pending pods and removes when they are empty."""
 
@@ -322,6 +335,12 @@ class KarpenterPool(Model):
     """Settings of the kubelet."""
     startup_taints: tuple[TaintSettings, ...] = ()
     """Taints that another component removes once a node is ready; runners need not tolerate them."""
+    efa: Literal["onRequest", "always"] | None = None
+    """EFA interfaces, for jobs on several nodes. With `onRequest`, nodes for runners that request
+    `vpc.amazonaws.com/efa` have all that their type supports. With `always`, every node has them, without IP addresses.
+    If omitted, none."""
+    placement_group: PlacementGroupSettings | None = None
+    """Placement group of the instances; if omitted, none. AWS recommends strategy `cluster` with EFA."""
     instance_store: Literal["RAID0"] | None = None
     """`RAID0` stores the jobs' files on the instance's local disks, if it has any."""
     metadata_hop_limit: Annotated[int, Field(strict=True, ge=HOP_LIMITS[0], le=HOP_LIMITS[1])] = 1

@@ -8,6 +8,7 @@ from gpufleet import quantity
 from gpufleet.aws.ebs.storage_class_args import storage_class_problems
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
 from gpufleet.aws.ec2.requirements import matching
+from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.eks.cluster_args import EBS_CSI_DRIVER, NODE_MONITORING_AGENT
 from gpufleet.aws.eks.cluster_rules import cluster_problems
 from gpufleet.aws.eks.network_args import NetworkReference
@@ -31,6 +32,11 @@ from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import SmokeWorkload
 from gpufleet_stacks.settings.models.settings import Runner
 from gpufleet_stacks.settings.problems import listed, near
+from gpufleet_stacks.settings.rules.eks_efa import (
+    efa_request,
+    efas_are_of_a_pool_with_efa,
+    pools_with_efa_are_possible,
+)
 from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places, storage_class_places
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room
 
@@ -311,6 +317,7 @@ def runners_fit_a_node(settings: EksSettings) -> Iterator[Problem]:
             "memory": ("runners", label, "memory"),
             "ephemeral-storage": ("profiles", str(runner.profile), "ephemeralStorage"),
             GPU: ("runners", label, "gpus"),
+            EFA: efa_request(runner),
         }
         selector, args = settings.profile(runner).node_selector, node_pool_args(pool, settings.cluster)
         types = selected_types(selector, args) if selector and args.gpu_counts is None else None
@@ -332,6 +339,7 @@ def requests_of(settings: EksSettings, runner: Runner) -> dict[str, str]:
         "memory": runner.memory,
         "ephemeral-storage": settings.profile(runner).ephemeral_storage,
         GPU: str(runner.gpus) if runner.gpus else None,
+        EFA: str(efas) if (efas := settings.profile(runner).extended_resources.get(EFA)) else None,
     }
     return {resource: amount for resource, amount in requests.items() if amount is not None}
 
@@ -348,6 +356,7 @@ RULES: tuple[Rule, ...] = (
     zones_are_the_networks,
     reservations_are_of_the_pool,
     pools_are_possible,
+    pools_with_efa_are_possible,
     labels_of_the_plugin_are_free,
     the_plugin_finds_its_nodes,
     bottlerocket_has_a_plugin_of_its_own,
@@ -355,6 +364,7 @@ RULES: tuple[Rule, ...] = (
 
 RUNNER_RULES: tuple[Rule, ...] = (
     gpus_are_of_a_pool_with_gpus,
+    efas_are_of_a_pool_with_efa,
     runners_fit_a_node,
 )
 """Rules for a runner and the nodes of its pool."""

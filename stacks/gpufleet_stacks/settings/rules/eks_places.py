@@ -13,6 +13,7 @@ from gpufleet.aws.karpenter.node_pool_args import (
     DisruptionBudget,
     Kubelet,
     NodeClass,
+    PlacementGroup,
     Requirement,
     ReservedInstances,
 )
@@ -157,6 +158,7 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
         "ami_terms": "amis",
         "root_volume_size": "rootVolume",
         "instance_store_policy": "instanceStore",
+        "efa_only_interfaces": "efa",
         "capacity_reservation_terms": "reservations",
         # No settings: subnets and security groups are selected by the cluster's tag.
         **dict.fromkeys(("subnet_terms", "security_group_terms")),
@@ -164,6 +166,7 @@ def _node_class(pool: KarpenterPool, cluster: EksClusterSettings, section: Path)
     rows = attributes(NodeClass, ("node_class",), section, names)
     for index in range(len(pool.amis)):
         rows |= attributes(AmiTerm, ("node_class", "ami_terms", index), (*section, "amis", index))
+    rows |= attributes(PlacementGroup, ("node_class", "placement_group"), (*section, "placementGroup"))
     rows |= attributes(Kubelet, ("node_class", "kubelet"), (*section, "kubelet"))
     for index in range(len(pool.reservations)):
         where: Path = ("node_class", "capacity_reservation_terms", index)

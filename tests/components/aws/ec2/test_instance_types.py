@@ -88,6 +88,9 @@ def row(info: Any, zones_like: str) -> list[object]:
     storage = info.get("InstanceStorageInfo")
     nvme = {"nvme": True} if storage and storage["NvmeSupport"] != "unsupported" else {}
     further = ({"disk": storage["TotalSizeInGB"]} | nvme if storage else {}) | devices(info)
+    if network["EfaSupported"]:
+        efas = network["EfaInfo"]["MaximumEfaInterfaces"]
+        further["efa"] = [efas, network["MaximumNetworkCards"], network["Ipv4AddressesPerInterface"] - 1]
     return [
         info["InstanceType"],
         "arm64" if "arm64" in processor["SupportedArchitectures"] else "amd64",

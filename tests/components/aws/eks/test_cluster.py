@@ -338,6 +338,19 @@ def test_joined_networks_reach_the_api_server() -> None:
     assert (rule["cidrIpv4"], rule["ipProtocol"], rule["fromPort"], rule["toPort"]) == ("10.8.0.0/16", "tcp", 443, 443)
 
 
+@pytest.mark.parametrize("efa", [False, True])
+def test_efa_traffic_has_rules_for_the_group_itself(efa: bool) -> None:
+    """EFA traffic has no addresses, so that a range, even 0.0.0.0/0, does not cover it."""
+    _, plan = cluster(unknown_outputs=False, efa=efa)
+    own = {
+        resource.type.rpartition(":")[2]
+        for resource in plan.resources
+        if resource.inputs.get("securityGroupId") == "ci-nodes-id" == resource.inputs.get("referencedSecurityGroupId")
+        and resource.inputs["ipProtocol"] == "-1"
+    }
+    assert own == {"SecurityGroupIngressRule"} | ({"SecurityGroupEgressRule"} if efa else set())
+
+
 @pytest.mark.parametrize(
     ("rule", "group", "other", "ports"),
     [

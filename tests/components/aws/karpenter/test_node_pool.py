@@ -23,6 +23,7 @@ from gpufleet.aws import (
     KarpenterNodePoolArgs,
     Kubelet,
     NodeClass,
+    PlacementGroup,
 )
 from gpufleet.aws.karpenter._node_pool_specs import node_class_spec, node_overlay_specs, node_pool_spec
 from gpufleet.aws.karpenter.node_pool_args import INSTANCE_LABELS
@@ -32,7 +33,7 @@ from gpufleet.nvidia.sharing import GPU as GPU_RESOURCE
 from gpufleet_tools.plan.plan import Plan, Resource
 from tests.karpenter_module import karpenter_file
 from tests.node_pools import CPU, CRD_REFUSES, GPU, VALID, WE_REFUSE, changed, gpu, isin, node_class
-from tests.recording import on_cluster, recorded, stays_for, the
+from tests.recording import on_aws, on_cluster, recorded, stays_for, the
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden" / "document-004.pools.yaml"
 
@@ -386,10 +387,40 @@ def test_labels_are_those_that_the_crd_lists() -> None:
     assert [listed for listed in lists if listed] == [INSTANCE_LABELS, INSTANCE_LABELS]
 
 
+def test_efa_only_interfaces_are_beside_an_ordinary_one() -> None:
+    spec = node_class_spec(dataclasses.replace(GPU, node_class=node_class("gpu", efa_only_interfaces=3)))
+    assert [tuple(each.values()) for each in spec["networkInterfaces"]] == [
+        (0, 0, "interface"),
+        (0, 1, "efa-only"),
+        (1, 0, "efa-only"),
+        (2, 0, "efa-only"),
+    ]
+    assert "networkInterfaces" not in node_class_spec(GPU)
+
+
+def test_a_new_placement_group_comes_before_the_node_class() -> None:
+    args = VALID["EFA-only interfaces in a placement group"]
+    found = recorded(lambda: KarpenterNodePool("nodes", args, on_aws()))
+    (group,) = (each for each in found.resources if each.type == "aws:ec2/placementGroup:PlacementGroup")
+    assert (group.inputs["name"], group.inputs["strategy"]) == ("lab-gpu", "cluster")
+    (machine,) = of_kind(found, "EC2NodeClass")
+    assert machine.inputs["spec"]["placementGroupSelector"] == {"name": "lab-gpu"}
+    assert group.urn in machine.depends_on
+
+
+def test_an_existing_placement_group_is_only_named() -> None:
+    found = plan(changed(class_placement_group=PlacementGroup(id="pg-01")))
+    assert not [each for each in found.resources if each.type == "aws:ec2/placementGroup:PlacementGroup"]
+    (machine,) = of_kind(found, "EC2NodeClass")
+    assert machine.inputs["spec"]["placementGroupSelector"] == {"id": "pg-01"}
+
+
 def test_every_part_of_a_node_class_is_told() -> None:
     """A field that no function reads would have neither an effect nor a rule."""
     snapshot = VALID["Bottlerocket"].node_class.image_snapshot
-    full = dataclasses.replace(VALID["every field of the node class"].node_class, image_snapshot=snapshot)
+    full = dataclasses.replace(
+        VALID["every field of the node class"].node_class, image_snapshot=snapshot, efa_only_interfaces=1
+    )
     plain = node_class("default")
     for field in dataclasses.fields(NodeClass):
         if field.name not in ("name", "ami_terms", "subnet_terms", "security_group_terms", "role"):

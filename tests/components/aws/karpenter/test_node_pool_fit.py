@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from gpufleet.aws import AmiTerm, Kubelet, NodeClass
 from gpufleet.aws.ec2.instance_types import instance_types
+from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.karpenter.node_pool_fit import (
     allocatable,
     capacity,
@@ -24,6 +27,7 @@ from gpufleet.aws.karpenter.node_pool_fit import (
 from gpufleet.nvidia import TimeSlicing
 from gpufleet.nvidia.sharing import GPU as GPU_RESOURCE
 from gpufleet.quantity import parsed
+from tests.karpenter_module import karpenter_file
 from tests.node_pools import AWS, CPU, GPU, changed, gpu, isin, node_class
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden"
@@ -63,7 +67,38 @@ def test_allocatable_is_what_karpenter_computes(name: str, machine: str) -> None
     ours = allocatable(instance_types()[name], NODE_CLASSES[machine])
     theirs = {resource: Decimal(amount) for resource, amount in KARPENTER[name]["allocatable"][machine].items()}
     theirs["cpu"] /= 1000
+    ours = {resource: amount for resource, amount in ours.items() if resource != EFA}
     assert {GPU_RESOURCE: Decimal(0)} | ours == theirs
+
+
+def test_efa_interfaces_take_the_place_of_addresses() -> None:
+    """p5.48xlarge: two interfaces with 49 addresses for pods on the first card; as Karpenter has it
+    (`ENILimitedPods`)."""
+    machine = instance_types()["p5.48xlarge"]
+    usual = capacity(machine, node_class("a"))
+    assert (usual[EFA], usual["pods"]) == (32, 100)
+    only = capacity(machine, node_class("a", efa_only_interfaces=8))
+    assert (only[EFA], only["pods"]) == (8, 51)
+    assert EFA not in capacity(instance_types()["g5.2xlarge"], node_class("a"))
+
+
+def test_efa_interfaces_are_those_of_karpenters_own_copy() -> None:
+    """Of the few types that Karpenter's tests describe."""
+    text = karpenter_file("pkg/fake/zz_generated.describe_instance_types.go").read_text()
+    described = re.split(r"InstanceType: +\"", text.partition("InstanceTypeOfferings")[0])[1:]
+    found = {each.partition('"')[0]: re.search(r"MaximumEfaInterfaces: aws.Int32\((\d+)\)", each) for each in described}
+    known = {name: instance_types()[name].efa for name in found if name in instance_types()}
+    assert {name: efa.interfaces if efa else None for name, efa in known.items()} == {
+        name: int(found[name][1]) if found[name] else None for name in known
+    }
+    assert sum(efa is not None for efa in known.values()) == 3
+
+
+def test_types_with_fewer_efa_interfaces_are_excluded() -> None:
+    args = gpu(requirements=[isin(f"{AWS}/instance-family", "p5")])
+    assert [each.name for each in instance_types_of(args)] == ["p5.48xlarge", "p5.4xlarge"]
+    machine = dataclasses.replace(args.node_class, efa_only_interfaces=2)
+    assert [each.name for each in instance_types_of(dataclasses.replace(args, node_class=machine))] == ["p5.48xlarge"]
 
 
 def test_karpenter_promises_less_memory_than_document_004s_node_had() -> None:

@@ -21,7 +21,7 @@ from gpufleet_tools.check.eks.disruption import (
     jobs_on_spot,
     short_grace_periods,
 )
-from gpufleet_tools.check.eks.gpus import shared_gpus, undivided_requests, untainted_gpus
+from gpufleet_tools.check.eks.gpus import efas_on_some_nodes, shared_gpus, undivided_requests, untainted_gpus
 from gpufleet_tools.check.eks.purchases import (
     idle_reservations,
     idle_smoke,
@@ -44,6 +44,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "fruitless-fast-pull": fruitless_fast_pulls,
     "several-shares": undivided_requests,
     "shared-gpu": shared_gpus,
+    "efa-on-some-nodes": efas_on_some_nodes,
     "untainted-gpus": untainted_gpus,
     "reachable-node-role": reachable_node_role,
     "role-of-others": roles_of_others,

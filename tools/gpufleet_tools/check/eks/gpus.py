@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.karpenter.node_pool_fit import gpu_counts
 from gpufleet.nvidia.sharing import GPU
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
@@ -42,6 +43,20 @@ def _isolation(sharing: Sharing) -> str:
     if sharing.mps:
         return ", each with an equal part of its memory; a fault of one can end all; NVIDIA calls MPS experimental"
     return " without isolation: one can use all of its memory, and a fault of one can end all"
+
+
+def efas_on_some_nodes(settings: EksSettings) -> Iterator[Finding]:
+    """Karpenter attaches EFA interfaces to nodes that it starts for pods which request some
+    (`getEFACountForInstance` in pkg/providers/instance/instance.go of aws/karpenter-provider-aws at v1.14.1)."""
+    for name, where, pool in pools(settings):
+        labels = {label: each for label, each in settings.runners.items() if settings.pool_name(each) == name}
+        without = [label for label, each in labels.items() if not settings.profile(each).extended_resources.get(EFA)]
+        if pool.efa == "onRequest" and without:
+            message = (
+                f"nodes that start for {', '.join(without)} have no EFA interfaces, so that other labels cannot use"
+                " them; set it to always, use a pool of their own, or have them request vpc.amazonaws.com/efa"
+            )
+            yield Finding("efa-on-some-nodes", "warning", (*where, "efa"), message)
 
 
 def untainted_gpus(settings: EksSettings) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ All simulated responses:
   alias exists for every version of Kubernetes, whether AWS has published it or not.
 - EC2 DescribeCapacityReservations: those of the account, with all instances available; the simulated EC2 subtracts its
   running instances (tools/gpufleet_tools/sandbox/build/karpenter.py).
-- EC2 DescribePlacementGroups: none.
+- EC2 DescribePlacementGroups: every requested group exists, with strategy `cluster`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Answers:
         }
         self._ec2: Mapping[str, Callable[[Parameters, WSGIEnvironment], bytes | None]] = {
             "DescribeCapacityReservations": self._described_reservations,
-            "DescribePlacementGroups": lambda *_: _listed("DescribePlacementGroups", "placementGroupSet"),
+            "DescribePlacementGroups": lambda parameters, _: _placement_groups(parameters),
             "DescribeImages": self._described_images,
             "DescribeSpotPriceHistory": self._spot_prices,
         }
@@ -116,6 +116,17 @@ class Answers:
             elif history is not None:
                 history.remove(item)
         return bytes(ElementTree.tostring(root))
+
+
+def _placement_groups(parameters: Parameters) -> bytes:
+    """Return the requested groups; Karpenter requests one, by name or ID."""
+    found = []
+    for name in parameters.get("GroupName.1", []):
+        found.append({"groupName": name, "groupId": f"pg-{hashlib.sha256(name.encode()).hexdigest()[:17]}"})
+    for id_ in parameters.get("GroupId.1", []):
+        found.append({"groupName": id_, "groupId": id_})
+    state = {"state": "available", "strategy": "cluster"}
+    return _listed("DescribePlacementGroups", "placementGroupSet", *(each | state for each in found))
 
 
 def _product(name: str, price: float) -> str:

@@ -41,10 +41,12 @@ class Cloud:
         return karpenter.definitions(self.build)
 
     def simulated_objects(self) -> list[dict[str, Any]]:
-        """Return the nodes and add-ons of EKS, the DaemonSet of the GPU device plugin, and Karpenter's pods."""
+        """Return the nodes and add-ons of EKS, the DaemonSets of device plugins, and Karpenter's pods."""
         plugin = device_plugin.release_of(self.plan)
         nodes = system_nodes.system_nodes(self.plan, account.region_of(self.plan))
         plugins = [device_plugin.daemon_set(plugin)] if plugin else []
+        if efa_plugin := device_plugin.efa_daemon_set(self.plan):
+            plugins.append(efa_plugin)
         system = [karpenter.pods(self.release), *addons.deployments(self.plan)]
         return [*nodes, *addons.daemon_sets(self.plan), *plugins, *system]
 

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from gpufleet.aws.ec2.instance_types import Devices
+from gpufleet.aws.efa.device_plugin import EFA_DEVICE_PLUGIN_CHART
 from gpufleet.aws.karpenter.node_pool_args import ALIAS_FAMILIES
 from gpufleet.nvidia.sharing import mig_instances
 from gpufleet_tools.plan.plan import Plan, Release, revealed
@@ -98,11 +99,27 @@ def _configured(node_class: Mapping[str, Any]) -> Offer:
     return Offer(f"{GPU}.shared" if sliced.get("rename-by-default", True) else GPU, sliced.get("replicas", 2))
 
 
+def efa_daemon_set(plan: Plan) -> dict[str, Any] | None:
+    """Return the DaemonSet of the EFA device plugin, with what its chart makes of the values; None without it."""
+    release = next((each for each in plan.releases() if each.chart_name == EFA_DEVICE_PLUGIN_CHART), None)
+    if release is None:
+        return None
+    values = revealed(release.values)
+    selected = values["supportedInstanceLabels"]
+    requests = {"cpu": "10m", "memory": "20Mi"}
+    spec = {
+        "priorityClassName": "system-node-critical",
+        "nodeSelector": dict(zip(selected["keys"], selected["values"], strict=True)),
+        "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}, *values.get("tolerations", [])],
+        "containers": [{"name": "plugin", "image": f"eks/{release.name}:v1", "resources": {"requests": requests}}],
+    }
+    return _daemon_set(release, release.name, spec)
+
+
 def daemon_set(release: Release) -> dict[str, Any]:
     """Return the chart's DaemonSet, reduced to the fields that determine its nodes. `affinity` and `tolerations` are
     those of the values: the component always sets them."""
     values = revealed(release.values)
-    labels = {APP_LABEL: PLUGIN}
     spec = {
         "priorityClassName": "system-node-critical",
         "nodeSelector": values.get("nodeSelector", {}),
@@ -110,10 +127,15 @@ def daemon_set(release: Release) -> dict[str, Any]:
         "tolerations": values.get("tolerations", []),
         "containers": [{"name": "plugin", "image": f"nvcr.io/nvidia/k8s-device-plugin:v{release.version}"}],
     }
+    return _daemon_set(release, f"{release.name}-{PLUGIN}", spec, PLUGIN)
+
+
+def _daemon_set(release: Release, name: str, spec: Mapping[str, Any], app: str | None = None) -> dict[str, Any]:
+    labels = {APP_LABEL: app or name}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": f"{release.name}-{PLUGIN}", "namespace": release.namespace},
+        "metadata": {"name": name, "namespace": release.namespace},
         "spec": {
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},

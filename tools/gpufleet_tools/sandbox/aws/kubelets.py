@@ -26,6 +26,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from gpufleet.aws.ec2.instance_types import instance_types
+from gpufleet.aws.efa.interfaces import EFA, EFA_LABEL
 from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
 from gpufleet.nvidia.device_plugin import CONFIG_LABEL
 from gpufleet_tools.sandbox.aws.device_plugin import APP_LABEL, PLUGIN, Offer
@@ -70,9 +71,12 @@ def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping
 
 
 def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
-    """Report the resources of a kubelet that has just started, which has no devices yet."""
+    """Report the resources of a kubelet that has just started, which has no GPUs yet. The EFA device plugin is not
+    waited for: on nodes with its label, the interfaces are there from the start."""
+    devices = {EFA} if EFA_LABEL in node.metadata.labels else set()
     amounts = {
-        part: dict.fromkeys(before or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
+        part: dict.fromkeys(before or {})
+        | {name: amount for name, amount in claim[part].items() if "/" not in name or name in devices}
         for part, before in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
     }
     core.patch_node_status(node.metadata.name, {"status": amounts})
