@@ -34,11 +34,16 @@ from gpufleet.nvidia.sharing import GPU
 from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, SystemPlace
-from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
+from gpufleet_stacks.settings.args.eks import (
+    cluster_args,
+    image_cache_args,
+    image_reference,
+    network_args,
+    storage_class_args,
+)
 from gpufleet_stacks.settings.args.node_pools import efa_pools, labelled, node_pool_args, plugin_pools, plugin_sharings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings, SmokeWorkload
-from gpufleet_stacks.settings.models.karpenter import KarpenterPool
 from gpufleet_stacks.settings.models.taints import tolerations
 from gpufleet_stacks.settings.system_requests import ARC_CONTROLLER, KARPENTER, LISTENER
 
@@ -53,8 +58,9 @@ def build(settings: EksSettings) -> Fleet:
     if cluster.storage_classes:
         storage_classes(cluster, eks, opts)
     karpenter = Karpenter("karpenter", karpenter_args(cluster, eks, mirror), opts)
+    node_needs = [*karpenter.reference.needs, *(image_cache(cluster, karpenter, opts) if cluster.image_cache else [])]
     pools = {
-        name: KarpenterNodePool(name, labelled(node_pool_args(name, cluster, karpenter.reference.needs), cluster), opts)
+        name: KarpenterNodePool(name, labelled(node_pool_args(name, cluster, node_needs), cluster), opts)
         for name in cluster.node_pools
     }
     plugins = []
@@ -69,6 +75,7 @@ def build(settings: EksSettings) -> Fleet:
             node_selector={NODE_POOL_LABEL: settings.pool_name(runner)},
             do_not_disrupt=True,
             needs=[pools[settings.pool_name(runner)].ready],
+            image_reference=lambda image: image_reference(image, cluster),
         ),
         opts,
         SystemPlace(
@@ -79,7 +86,7 @@ def build(settings: EksSettings) -> Fleet:
     )
     if smoke := cluster.smoke_workload:
         needs = [pools[smoke.pool].ready, *plugins]
-        smoke_workload(smoke, cluster.node_pools[smoke.pool], needs, [eks.provider])
+        smoke_workload(smoke, cluster, needs, [eks.provider])
     pulumi.export("endpoint", eks.reference.endpoint)
     return Fleet(provider=eks.provider, cluster=eks, runners=on_cluster, node_pools=pools)
 
@@ -106,6 +113,16 @@ def storage_classes(cluster: EksClusterSettings, eks: EksCluster, opts: pulumi.R
     for name, storage_class in cluster.storage_classes.items():
         args = storage_class_args(name, storage_class, eks.reference.needs)
         EbsStorageClass(f"storage-class-{name}", args, opts)
+
+
+def image_cache(
+    cluster: EksClusterSettings, karpenter: Karpenter, opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    """Create the pull-through cache, which node pools wait for."""
+    # Imported on demand: few stacks have a cache.
+    from gpufleet.aws.ecr.image_cache import EcrImageCache
+
+    return [EcrImageCache("image-cache", image_cache_args(cluster, karpenter.reference.needs), opts).ready]
 
 
 def karpenter_args(cluster: EksClusterSettings, eks: EksCluster, mirror: str | None) -> KarpenterArgs:
@@ -172,13 +189,16 @@ def efa_plugin(settings: EksSettings, mirror: str | None, eks: EksCluster, opts:
 
 
 def smoke_workload(
-    smoke: SmokeWorkload, pool: KarpenterPool, needs: list[pulumi.Resource], providers: list[pulumi.ProviderResource]
+    smoke: SmokeWorkload,
+    cluster: EksClusterSettings,
+    needs: list[pulumi.Resource],
+    providers: list[pulumi.ProviderResource],
 ) -> Deployment:
     """Create the Deployment of sleeping pods that request GPUs."""
-    labels = {"app": "gpu"}
+    labels, pool = {"app": "gpu"}, cluster.node_pools[smoke.pool]
     container: dict[str, Any] = {
         "name": "gpu-container",
-        "image": smoke.image,
+        "image": image_reference(smoke.image, cluster),
         "imagePullPolicy": "IfNotPresent",
         "command": ["sleep", "infinity"],
         "resources": {"limits": {GPU: str(smoke.gpus)}},

@@ -56,6 +56,8 @@ class Place:
     """Whether pods need Karpenter's annotation that prevents disruption of their node."""
     needs: Sequence[pulumi.Resource] = ()
     """Resources that must exist before the scale set, and outlive it."""
+    image_reference: Callable[[str], str] = str
+    """Reference by which the pool's nodes pull an image; differs from the image's own with a cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +177,11 @@ def scale_set_args(
             extended=profile.extended_resources,
         ),
         additional_labels=runner.additional_labels,
-        image=profile.image,
+        image=place.image_reference(profile.image),
         image_pull_policy=profile.image_pull_policy,
         command=profile.command,
         args=profile.args,
-        docker=docker_mode(profile.docker) if runner.docker else None,
+        docker=docker_mode(profile.docker, place.image_reference) if runner.docker else None,
         render_group=profile.render_group,
         runtime_class=profile.runtime_class,
         node_selector={**place.node_selector, **profile.node_selector},
@@ -204,7 +206,10 @@ def scale_set_args(
         ],
         volume_mounts=profile.volume_mounts,
         work_volume=profile.work_volume,
-        init_containers=profile.init_containers,
+        init_containers=[
+            {**each, "image": place.image_reference(each["image"])} if isinstance(each.get("image"), str) else each
+            for each in profile.init_containers
+        ],
         pod_spec=pod_fields(profile),
         pod_metadata=profile.pod_metadata.model_dump(exclude_defaults=True),
         metadata=profile.scale_set_metadata.model_dump(exclude_defaults=True),
@@ -216,11 +221,11 @@ def scale_set_args(
     )
 
 
-def docker_mode(settings: DockerSettings) -> Docker | KubernetesMode:
+def docker_mode(settings: DockerSettings, image_reference: Callable[[str], str] = str) -> Docker | KubernetesMode:
     """Return the scale set's argument `docker`."""
     if isinstance(settings, DockerSidecar):
         return Docker(
-            image=settings.image,
+            image=image_reference(settings.image),
             group_id=settings.group_id,
             data_root=settings.data_root,
             command=settings.command,

@@ -37,8 +37,11 @@ from gpufleet.arc import (
 from gpufleet.aws import (
     AmiTerm,
     ApiEndpoint,
+    CachedRegistry,
     EbsStorageClass,
     EbsStorageClassArgs,
+    EcrImageCache,
+    EcrImageCacheArgs,
     EfaDevicePlugin,
     EfaDevicePluginArgs,
     EksCluster,
@@ -88,6 +91,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
     AmdGpuDevicePlugin: "gpu-runners:index:AmdGpuDevicePlugin",
     ArcController: "gpu-runners:index:ArcController",
     EbsStorageClass: "gpu-runners:index:EbsStorageClass",
+    EcrImageCache: "gpu-runners:index:EcrImageCache",
     EfaDevicePlugin: "gpu-runners:index:EfaDevicePlugin",
     EksCluster: "gpu-runners:index:EksCluster",
     EksNetwork: "gpu-runners:index:EksNetwork",
@@ -103,7 +107,7 @@ TOKENS: dict[type[pulumi.ComponentResource], str] = {
 }
 """Type tokens are part of every resource's identity in the state: one that changes replaces the whole subtree."""
 
-ON_AWS = {EksCluster, EksNetwork, Karpenter}
+ON_AWS = {EcrImageCache, EksCluster, EksNetwork, Karpenter}
 """Those that need a provider of AWS too."""
 
 ON_HOSTS = {EtcdSnapshots, KubesprayCluster, NvidiaContainerToolkit}
@@ -149,6 +153,16 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
     "ArcController": (ArcController, ArcControllerArgs()),
     "EbsStorageClass": (EbsStorageClass, EbsStorageClassArgs(storage_class="gp3")),
+    "EcrImageCache": (
+        EcrImageCache,
+        EcrImageCacheArgs(
+            region="eu-west-1",
+            account_id="111122223333",
+            policy_name="ci-image-cache",
+            registries={"quay": CachedRegistry(registry="quay.io")},
+            node_roles=["nodes"],
+        ),
+    ),
     "EfaDevicePlugin": (EfaDevicePlugin, EfaDevicePluginArgs()),
     "EksCluster": (EksCluster, EksClusterArgs(**CLUSTER)),
     "EksCluster with everything": (

@@ -2,6 +2,9 @@
 
 from .ebs.storage_class import EbsStorageClass as EbsStorageClass
 from .ebs.storage_class_args import EbsStorageClassArgs as EbsStorageClassArgs
+from .ecr.image_cache import EcrImageCache as EcrImageCache
+from .ecr.image_cache_args import CachedRegistry as CachedRegistry
+from .ecr.image_cache_args import EcrImageCacheArgs as EcrImageCacheArgs
 from .efa.device_plugin import EfaDevicePlugin as EfaDevicePlugin
 from .efa.device_plugin import EfaDevicePluginArgs as EfaDevicePluginArgs
 from .eks.access import AccessPolicy as AccessPolicy

@@ -196,6 +196,20 @@ RAISED: dict[str, tuple[Change, str, str, str]] = {
         "warning",
         f"{GPU}.efa",
     ),
+    "a cache that nothing fills": (
+        cluster(
+            imageCache={"quay": {"registry": "quay.io"}},
+            network={
+                "kind": "own",
+                "zones": ["eu-west-1a", "eu-west-1b"],
+                "natGateways": "none",
+                "interfaceEndpoints": ["ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "sts", "ssm", "sqs"],
+            },
+        ),
+        "first-pull-without-nat",
+        "warning",
+        "cluster.imageCache",
+    ),
     "no taint": (pool(taints=[]), "untainted-gpus", "warning", GPU),
     "a taint that only asks": (
         pool(taints=[TAINT | {"effect": "PreferNoSchedule"}]),
@@ -323,6 +337,7 @@ def test_a_finding_is_raised_alone(tmp_path: pathlib.Path, change: Change, name:
 QUIET: dict[str, Change] = {
     "nothing else": lambda _: None,
     "EFA interfaces on every node": pool(efa="always", instances={"families": ["g5"], "sizes": ["12xlarge"]}),
+    "a cache that NAT gateways fill": cluster(imageCache={"quay": {"registry": "quay.io"}}),
     "a moment before nodes are given back": disruption(consolidateAfter="1s"),
     "never given back": disruption(consolidateAfter="Never"),
     "all the time that a job may take": pool(terminationGracePeriod="5h60m"),

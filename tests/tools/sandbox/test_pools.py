@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.problems import InvalidSettings
-from gpufleet_tools.capacity import stack_capacity
-from gpufleet_tools.capacity.pool_capacity import ElasticPoolCapacity
 from gpufleet_tools.plan import stack
-from gpufleet_tools.sandbox import job_driver, lifecycle
-from gpufleet_tools.sandbox.aws.account import reservations_of
 from gpufleet_tools.sandbox.build import karpenter as build
 from gpufleet_tools.sandbox.build.binaries import Binaries
 from gpufleet_tools.sandbox.control_plane import api_server
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
-from gpufleet_tools.sandbox.state import NodeState, ScaleSetState, State
 from tests.conftest import MakeProject
 from tests.tools.sandbox.karpenter_sandbox import KarpenterSandbox
+from tests.tools.sandbox.rehearsed_pools import Rehearsed, rehearsed
 
 pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
+EFA = "vpc.amazonaws.com/efa"
 
 STACK = """\
 config:
@@ -68,6 +63,7 @@ class Pool:
     gpus: int = 1
     cpu: str = "1"
     memory: str = "2Gi"
+    efas: int = 0
 
 
 USUAL = (
@@ -83,32 +79,16 @@ def text_of(*pools: Pool) -> str:
         f" {each.memory}, max: {each.jobs}}}"
         for each in pools
     ]
-    tolerated = "tolerations: [{key: nvidia.com/gpu, operator: Exists}], ephemeralStorage: 10Gi"
+    profiles = [
+        f"    {each.name}: {{pool: {each.name}, tolerations: [{{key: nvidia.com/gpu, operator: Exists}}],"
+        f" ephemeralStorage: 10Gi{f', extendedResources: {{{EFA}: {each.efas}}}' if each.efas else ''}}}"
+        for each in pools
+    ]
     return (
         STACK.replace("POOLS", "\n".join(f"      {each.name}: {{{each.fields}}}" for each in pools))
-        .replace("PROFILES", "\n".join(f"    {each.name}: {{pool: {each.name}, {tolerated}}}" for each in pools))
+        .replace("PROFILES", "\n".join(profiles))
         .replace("RUNNERS", "\n".join(runners))
     )
-
-
-@dataclass
-class Rehearsed:
-    """A stack's pools with their jobs, in a sandbox."""
-
-    settings: EksSettings
-    sandbox: KarpenterSandbox
-    state: State
-
-    def label(self, name: str) -> ScaleSetState:
-        return self.state.scale_sets.get(name, ScaleSetState(0, 0, ()))
-
-    def nodes(self, pool: str) -> list[NodeState]:
-        return [each for each in self.state.nodes if each.pool == pool]
-
-    def capacity(self, pool: str) -> ElasticPoolCapacity:
-        found = {each.pool: each for each in stack_capacity.capacity("lab", self.settings, []).pools}[pool]
-        assert isinstance(found, ElasticPoolCapacity)
-        return found
 
 
 Rehearse = Callable[..., Rehearsed]
@@ -129,43 +109,9 @@ def rehearse(sandbox: KarpenterSandbox, project: MakeProject) -> Rehearse:
     folder = project({})
 
     def rehearse(*pools: Pool) -> Rehearsed:
-        (folder / "Pulumi.lab.yaml").write_text(text_of(*pools))
-        read = stack.read(folder, "lab")
-        assert isinstance(read.settings, EksSettings)
-        plan = read.plan()
-        mix = {each.name: each.jobs for each in pools}
-        jobs = [
-            *lifecycle.prerequisites(read, plan),
-            *job_driver.service_accounts(plan.releases()),
-            *job_driver.runner_jobs(plan.releases(), mix),
-        ]
-        apart = dataclasses.replace(sandbox, reservations=reservations_of(read.settings))
-        apart.up(plan, *jobs)
-        wanted = sum(mix.values())
-        settled = _Settled(wanted)
-        return Rehearsed(read.settings, apart, apart.wait(settled))
+        return rehearsed(sandbox, folder, text_of(*pools), {each.name: each.jobs for each in pools})
 
     return rehearse
-
-
-class _Settled:
-    """Whether every job runs, or has been refused for as long as Karpenter takes to change its mind."""
-
-    STANDS = 25.0
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._seen: tuple[object, ...] = ()
-        self._since = time.monotonic()
-
-    def __call__(self, now: State) -> bool:
-        assert now.cloud
-        seen = (now.running, now.pending, now.cloud.starting, now.cloud.undecided)
-        if seen != self._seen:
-            self._seen, self._since = seen, time.monotonic()
-        if now.cloud.starting or now.running + now.pending != self._jobs:
-            return False
-        return not now.pending or (not now.cloud.undecided and time.monotonic() - self._since > self.STANDS)
 
 
 # -- pools that share differently -------------------------------------------------------------------------------------
@@ -222,6 +168,31 @@ def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) 
         (label,) = found.capacity(pool).labels
         assert (label.guaranteed, found.label(pool).pending) == (found.label(pool).running, 0), pool
     assert not found.state.daemon_sets.keys() & {"nvdp-nvidia-device-plugin"}
+
+
+# -- many GPUs --------------------------------------------------------------------------------------------------------
+
+APART = "zones: [us-east-1a], placementGroup: {strategy: cluster}, "
+
+
+def test_nodes_have_the_efa_interfaces_that_capacity_counts(rehearse: Rehearse) -> None:
+    """On request, those of a node; always, those of every node, which two jobs then share."""
+    found = rehearse(
+        Pool(
+            "training",
+            f"instances: {{families: [p5], sizes: [48xlarge]}}, efa: onRequest, limits: {{gpus: 16}}, {APART}{USUAL}",
+            2,
+            gpus=8,
+            efas=32,
+        ),
+        Pool("halves", f"instances: {{families: [p4d]}}, efa: always, limits: {{gpus: 8}}, {USUAL}", 2, 4, efas=2),
+    )
+    for pool, nodes, interfaces in (("training", 2, 32), ("halves", 1, 4)):
+        assert [node.allocatable[EFA] for node in found.nodes(pool)] == [interfaces] * nodes, pool
+        (label,) = found.capacity(pool).labels
+        assert (label.guaranteed, found.label(pool).pending) == (2, 0), pool
+        assert found.label(pool).running == 2
+    assert {node.labels["karpenter.k8s.aws/placement-group-id"][:3] for node in found.nodes("training")} == {"pg-"}
 
 
 # -- reserved capacity ------------------------------------------------------------------------------------------------
@@ -296,8 +267,74 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+EDITS = {
+    "arm64 of a family without": (
+        Pool("arm", f"instances: {{families: [g5], architecture: arm64}}, limits: {{gpus: 4}}, {USUAL}", 1),
+        "no instance type meets all requirements",
+    ),
+    "spot in a zone without": (
+        Pool(
+            "spot",
+            f"instances: {{families: [p4de]}}, capacity: [spot], zones: [us-east-1a], limits: {{gpus: 8}}, {USUAL}",
+            1,
+        ),
+        "is not offered in us-east-1a",
+    ),
+    "a taint that nobody tolerates": (
+        Pool("taint", FOUR + USUAL.replace("key: nvidia.com/gpu,", "key: team-a,"), 1),
+        "is not tolerated",
+    ),
+}
+"""Further edits of a user that are refused, and pend."""
+
+PENDS = {name: case for name, case in (REFUSED | EDITS).items() if name not in ("two shares", "MIG on a GPU without")}
+"""Two shares of a GPU and MIG instances are refused by the device plugin, not by Karpenter."""
+
+
+@pytest.mark.parametrize("case", PENDS)
+def test_what_check_refuses_pends(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """With the rules switched off, no job of the pool runs."""
+    monkeypatch.setattr("gpufleet_stacks.settings.rules.eks.RULES", ())
+    monkeypatch.setattr("gpufleet_stacks.settings.rules.eks.RUNNER_RULES", ())
+    monkeypatch.setattr("gpufleet_stacks.settings.rules.runners.taints_are_tolerated", lambda _: ())
+    monkeypatch.setattr("gpufleet.aws.karpenter.node_pool.refuse", lambda *_: None)
+    pool, _ = PENDS[case]
+    found = rehearse(pool)
+    assert (found.label(pool.name).running, found.label(pool.name).pending) == (0, 1)
+    assert found.label(pool.name).reasons
+
+
+def test_edits_of_a_user_that_fit(rehearse: Rehearse) -> None:
+    """A reserved p5 beside a sliced pool, arm64 with GPUs, spot where it is offered: as many run as are guaranteed."""
+    held = "{instanceType: p5.48xlarge, zone: us-east-1a, instances: 1}"
+    pools = (
+        EVERY_WAY[1],
+        Pool(
+            "block",
+            "instances: {families: [p5], sizes: [48xlarge]}, capacity: [reserved], limits: {gpus: 8},"
+            f" reservations: [{{id: cr-0123456789abcdef1, holds: {held}}}], {USUAL}",
+            2,
+            gpus=4,
+        ),
+        Pool("graviton", f"instances: {{families: [g5g], architecture: arm64}}, limits: {{gpus: 2}}, {USUAL}", 2),
+        Pool(
+            "cheap",
+            f"instances: {{families: [g5], sizes: [xlarge]}}, capacity: [spot], limits: {{gpus: 2}}, {USUAL}",
+            2,
+        ),
+    )
+    found = rehearse(*pools)
+    for pool in pools:
+        (label,) = found.capacity(pool.name).labels
+        assert (found.label(pool.name).running, found.label(pool.name).pending) == (pool.jobs, 0), pool.name
+        assert label.guaranteed == pool.jobs, pool.name
+
+
+REFUSED_BY_CHECK = REFUSED | EDITS
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_CHECK)
 def test_what_check_refuses_is_refused(project: MakeProject, case: str) -> None:
-    pool, reason = REFUSED[case]
+    pool, reason = REFUSED_BY_CHECK[case]
     with pytest.raises(InvalidSettings, match=reason):
         stack.read(project({"lab": text_of(pool)}), "lab")

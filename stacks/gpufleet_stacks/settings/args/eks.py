@@ -8,9 +8,12 @@ from typing import Any
 import pulumi
 
 from gpufleet.aws.ebs.storage_class_args import EbsStorageClassArgs
+from gpufleet.aws.ecr.image_cache_args import CachedRegistry, EcrImageCacheArgs
+from gpufleet.aws.ecr.references import cached, registry_host
 from gpufleet.aws.eks.access import AccessPolicy, ClusterAccess
 from gpufleet.aws.eks.cluster_args import NODE_MONITORING_AGENT, ApiEndpoint, EksClusterArgs, SystemNodes
 from gpufleet.aws.eks.network_args import EksNetworkArgs, Nat, NetworkReference
+from gpufleet.aws.karpenter.policies import Scope
 from gpufleet.chart import laid_over
 from gpufleet_stacks.settings.args.node_pools import efa_pools, pools_with_gpus
 from gpufleet_stacks.settings.models.eks_cluster import AccessSettings, EksClusterSettings, StorageClassSettings
@@ -82,6 +85,30 @@ def addon_configuration(cluster: EksClusterSettings) -> Mapping[str, Mapping[str
     own = {"dcgmAgent": {"tolerations": tolerated}} if tolerated else {}
     values = laid_over(own, given.get(NODE_MONITORING_AGENT, {}))
     return {**given, NODE_MONITORING_AGENT: values} if values else given
+
+
+def image_cache_args(cluster: EksClusterSettings, needs: Sequence[pulumi.Resource] = ()) -> EcrImageCacheArgs:
+    """Return the arguments of the pull-through cache."""
+    scope = Scope(cluster=cluster.name, region=cluster.region, account=cluster.account, partition=cluster.partition)
+    return EcrImageCacheArgs(
+        region=cluster.region,
+        account_id=cluster.account,
+        partition=cluster.partition,
+        policy_name=f"{cluster.name}-image-cache",
+        registries={
+            prefix: CachedRegistry(registry=each.registry, credentials_arn=each.credentials)
+            for prefix, each in cluster.image_cache.items()
+        },
+        node_roles=[f"{cluster.name}-system-nodes", scope.node_role],
+        tags=cluster.tags,
+        needs=needs,
+    )
+
+
+def image_reference(image: str, cluster: EksClusterSettings) -> str:
+    """Return the reference by which nodes pull an image: that of the cache, if its registry is cached."""
+    host = registry_host(cluster.account, cluster.region, cluster.partition)
+    return cached(image, {each.registry: prefix for prefix, each in cluster.image_cache.items()}, host)
 
 
 def storage_class_args(

@@ -112,6 +112,17 @@ class StorageClassSettings(Model):
     """Whether a volume is deleted with its claim."""
 
 
+class CachedRegistrySettings(Model):
+    """A registry whose images nodes pull through ECR."""
+
+    registry: Filled
+    """Host of the registry: `docker.io`, `ghcr.io`, `public.ecr.aws`, `quay.io`, `registry.gitlab.com` or
+    `registry.k8s.io`."""
+    credentials: Arn | None = None
+    """ARN of the Secrets Manager secret with credentials, whose name must begin with `ecr-pullthroughcache/`. Required
+    for `docker.io`, `ghcr.io` and `registry.gitlab.com`."""
+
+
 class EksClusterSettings(Model):
     """An EKS cluster that this stack creates."""
 
@@ -150,6 +161,10 @@ class EksClusterSettings(Model):
     the EBS CSI controller are already set."""
     storage_classes: dict[ObjectName, StorageClassSettings] = {}
     """StorageClasses for volume claims, by name. Requires the add-on `aws-ebs-csi-driver`."""
+    image_cache: dict[Name, CachedRegistrySettings] = {}
+    """Registries whose images nodes pull through ECR's pull-through cache, by the first part of their repositories'
+    names there: `{quay: {registry: quay.io}}`. Applies to images of runners, their containers and the smoke workload.
+    An account has one rule for each such prefix in a region."""
     deletion_protection: Switch = True
     """Whether to refuse to delete the cluster. Before deleting it, set this to false and run `pulumi up`."""
     tags: Tags = {}

@@ -8,6 +8,7 @@ from gpufleet import quantity
 from gpufleet.aws.ebs.storage_class_args import storage_class_problems
 from gpufleet.aws.ec2.instance_types import InstanceType, instance_types, zones_of
 from gpufleet.aws.ec2.requirements import matching
+from gpufleet.aws.ecr.image_cache_args import image_cache_problems
 from gpufleet.aws.efa.interfaces import EFA
 from gpufleet.aws.eks.cluster_args import EBS_CSI_DRIVER, NODE_MONITORING_AGENT
 from gpufleet.aws.eks.cluster_rules import cluster_problems
@@ -19,7 +20,7 @@ from gpufleet.aws.karpenter.versions import version_problems
 from gpufleet.nvidia.device_plugin import CONFIG_LABEL, GPU_LABEL, MPS_LABEL
 from gpufleet.nvidia.sharing import GPU, Mig, largest_request, only_one_each
 from gpufleet.problem import Path, Problem
-from gpufleet_stacks.settings.args.eks import cluster_args, network_args, storage_class_args
+from gpufleet_stacks.settings.args.eks import cluster_args, image_cache_args, network_args, storage_class_args
 from gpufleet_stacks.settings.args.node_pools import (
     node_pool_args,
     plugin_pools,
@@ -37,7 +38,13 @@ from gpufleet_stacks.settings.rules.eks_efa import (
     efas_are_of_a_pool_with_efa,
     pools_with_efa_are_possible,
 )
-from gpufleet_stacks.settings.rules.eks_places import CLUSTER, NETWORK, pool_places, storage_class_places
+from gpufleet_stacks.settings.rules.eks_places import (
+    CLUSTER,
+    NETWORK,
+    image_cache_places,
+    pool_places,
+    storage_class_places,
+)
 from gpufleet_stacks.settings.system_requests import KARPENTER, system_node_room
 
 REQUIRED = ("name", "region", "account", "kubernetesVersion", "network", "addons")
@@ -126,6 +133,13 @@ def repair_has_the_agent(settings: EksSettings) -> Iterator[Problem]:
             " it to addons with its version"
         )
         yield Problem(("cluster", "karpenter", "nodeRepair"), "repair-without-agent", message)
+
+
+def the_image_cache_is_possible(settings: EksSettings) -> Iterator[Problem]:
+    """Yield problems of the pull-through cache."""
+    if settings.cluster.image_cache:
+        found = image_cache_problems(image_cache_args(settings.cluster))
+        yield from image_cache_places(settings.cluster).placed(found)
 
 
 def storage_classes_are_possible(settings: EksSettings) -> Iterator[Problem]:
@@ -352,6 +366,7 @@ RULES: tuple[Rule, ...] = (
     system_nodes_hold_karpenter,
     repair_has_the_agent,
     storage_classes_are_possible,
+    the_image_cache_is_possible,
     the_plugin_has_a_namespace_of_its_own,
     zones_are_the_networks,
     reservations_are_of_the_pool,

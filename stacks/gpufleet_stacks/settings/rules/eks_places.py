@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gpufleet.aws.ebs.storage_class_args import EbsStorageClassArgs
 from gpufleet.aws.ec2.instance_types import CAPACITY_TYPE
+from gpufleet.aws.ecr.image_cache_args import CachedRegistry
 from gpufleet.aws.karpenter.node_pool_args import (
     AmiTerm,
     CapacityReservationTerm,
@@ -87,6 +88,16 @@ def storage_class_places(name: str) -> Places:
     return Places(
         attributes(EbsStorageClassArgs, (), section, {"key_arn": "key", "storage_class": None, "needs": None})
     )
+
+
+def image_cache_places(cluster: EksClusterSettings) -> Places:
+    """Return the settings of the pull-through cache."""
+    section: Path = ("cluster", "imageCache")
+    rows: dict[Path, Path] = {("registries",): section}
+    for prefix in cluster.image_cache:
+        names = {"credentials_arn": "credentials"}
+        rows |= attributes(CachedRegistry, ("registries", prefix), (*section, prefix), names)
+    return Places(rows)
 
 
 def pool_places(name: str, cluster: EksClusterSettings) -> Places:

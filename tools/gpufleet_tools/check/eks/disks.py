@@ -76,6 +76,20 @@ def fruitless_fast_pulls(settings: EksSettings) -> Iterator[Finding]:
             )
 
 
+def first_pulls_without_nat(settings: EksSettings) -> Iterator[Finding]:
+    """ECR fetches an image for the first time over the internet route of the VPC that pulls it
+    (https://docs.aws.amazon.com/AmazonECR/latest/userguide/pull-through-cache.html)."""
+    network = settings.cluster.network
+    if settings.cluster.image_cache and network.kind == "own" and network.nat_gateways == "none":
+        yield Finding(
+            "first-pull-without-nat",
+            "warning",
+            ("cluster", "imageCache"),
+            "without NAT gateways, nodes can pull an image only after it is in the cache; pull each new image once from"
+            " a network with internet access",
+        )
+
+
 def claims_without_class(settings: EksSettings) -> Iterator[Finding]:
     """Yield volume claims without a class. Since Kubernetes 1.30, a new EKS cluster has no default StorageClass
     (kubernetes-versions-standard.adoc of awsdocs/amazon-eks-user-guide at 4d52b4d)."""

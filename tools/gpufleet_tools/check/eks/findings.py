@@ -13,7 +13,13 @@ from gpufleet_tools.check.eks.access import (
     roles_of_others,
     unprotected_cluster,
 )
-from gpufleet_tools.check.eks.disks import claims_without_class, fruitless_fast_pulls, mutable_smoke_images, small_disks
+from gpufleet_tools.check.eks.disks import (
+    claims_without_class,
+    first_pulls_without_nat,
+    fruitless_fast_pulls,
+    mutable_smoke_images,
+    small_disks,
+)
 from gpufleet_tools.check.eks.disruption import (
     disturbed_jobs,
     endless_drain,
@@ -54,6 +60,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
     "paused-pool": paused_pools,
     "unknown-region": unknown_region,
     "smoke-holds-node": idle_smoke,
+    "first-pull-without-nat": first_pulls_without_nat,
     "open-endpoint": open_endpoint,
     "claim-without-class": claims_without_class,
     "reads-credentials": readers_of_credentials,

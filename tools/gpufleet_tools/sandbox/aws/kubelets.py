@@ -48,12 +48,17 @@ def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping
     core = client.CoreV1Api(api)
     nodes = core.list_node(label_selector=NODE_POOL_LABEL).items
     new = [node for node in nodes if STARTED not in (node.metadata.annotations or {})]
-    if new:
+    # The EFA device plugin is not waited for.
+    with_efa = [node for node in nodes if EFA_LABEL in node.metadata.labels and node not in new]
+    if new or with_efa:
         found: Any = client.CustomObjectsApi(api).list_cluster_custom_object("karpenter.sh", "v1", "nodeclaims")
         claims = {claim["status"]["providerID"]: claim for claim in found["items"] if "providerID" in claim["status"]}
         for node in new:
             if claim := claims.get(node.spec.provider_id):
                 _start(core, node, claim["status"])
+        for node in with_efa:
+            if interfaces := claims.get(node.spec.provider_id, {}).get("status", {}).get("capacity", {}).get(EFA):
+                _register(core, node, EFA, interfaces)
     for node in nodes:
         pool = node.metadata.labels[NODE_POOL_LABEL]
         # The plugin of an image starts with its kubelet.
@@ -71,12 +76,9 @@ def report(api: client.ApiClient, offers: Mapping[str, Offer], built_in: Mapping
 
 
 def _start(core: client.CoreV1Api, node: Any, claim: Mapping[str, Any]) -> None:
-    """Report the resources of a kubelet that has just started, which has no GPUs yet. The EFA device plugin is not
-    waited for: on nodes with its label, the interfaces are there from the start."""
-    devices = {EFA} if EFA_LABEL in node.metadata.labels else set()
+    """Report the resources of a kubelet that has just started, which has no devices yet."""
     amounts = {
-        part: dict.fromkeys(before or {})
-        | {name: amount for name, amount in claim[part].items() if "/" not in name or name in devices}
+        part: dict.fromkeys(before or {}) | {name: amount for name, amount in claim[part].items() if "/" not in name}
         for part, before in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
     }
     core.patch_node_status(node.metadata.name, {"status": amounts})
@@ -88,9 +90,14 @@ def _offer(core: client.CoreV1Api, node: Any, offer: Offer) -> None:
     labels = node.metadata.labels
     kind = instance_types().get(labels.get("node.kubernetes.io/instance-type", ""))
     devices = str(int(labels.get(_GPUS_LABEL, 0)) * offer.of_a_gpu(kind.gpus if kind else None))
-    reported = [(part or {}).get(offer.resource) for part in (node.status.capacity, node.status.allocatable)]
-    if reported != [devices, devices]:
-        amount = {offer.resource: devices}
+    _register(core, node, offer.resource, devices)
+
+
+def _register(core: client.CoreV1Api, node: Any, resource: str, number: str) -> None:
+    """Report the number of devices of a resource."""
+    reported = [(part or {}).get(resource) for part in (node.status.capacity, node.status.allocatable)]
+    if reported != [number, number]:
+        amount = {resource: number}
         core.patch_node_status(node.metadata.name, {"status": {"capacity": amount, "allocatable": amount}})
 
 

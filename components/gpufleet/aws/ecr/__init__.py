@@ -1,0 +1,1 @@
+"""Amazon ECR: pull-through cache for images of other registries."""
