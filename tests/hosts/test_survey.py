@@ -23,7 +23,7 @@ from gpufleet_tools.hosts.table import table
 from tests.conftest import PYTHONPATH
 from tests.hosts.latency import far_away
 from tests.hosts.namespaces import PATIENCE, Host, Hosts, until
-from tests.hosts.sound import add_mi300x
+from tests.hosts.sound import add_mi300x, write
 
 ANYTHING = HostNeeds(kubernetes=False, memory_mib=0, disk_gib=0)
 """Needs that a host of namespaces meets, whatever machine it is on."""
@@ -75,6 +75,13 @@ def test_facts_are_the_hosts_own(hosts: Hosts, host: Host) -> None:
     assert facts.kernel == os.uname().release
     assert facts.memory_kib == int(pathlib.Path("/proc/meminfo").read_text().split()[1])
     assert (facts.gpus_amd, facts.gpus_nvidia, facts.render_gid) == (0, 0, None)
+
+
+def test_swap_that_is_on_is_seen(hosts: Hosts, host: Host) -> None:
+    write(host, "/srv/meminfo", "MemTotal: 8388608 kB\nSwapTotal: 4194304 kB\n")
+    host.run("mount", "--bind", "/srv/meminfo", "/proc/meminfo")
+    failures = asked(host, hosts.login, dataclasses.replace(ANYTHING, kubernetes=True)).failures
+    assert [line for line in failures if line.startswith("swap: 4096 MiB is enabled, so the kubelet would not start")]
 
 
 def test_gpus_are_found_without_lspci(hosts: Hosts, host: Host) -> None:

@@ -9,6 +9,7 @@ from .etcd_snapshots import EtcdSnapshotsArgs as EtcdSnapshotsArgs
 from .etcd_snapshots import SnapshotBucket as SnapshotBucket
 from .etcd_snapshots import SnapshotFolder as SnapshotFolder
 from .kubespray.args import Calico as Calico
+from .kubespray.args import ImageGc as ImageGc
 from .kubespray.args import Kubespray as Kubespray
 from .kubespray.args import KubesprayClusterArgs as KubesprayClusterArgs
 from .kubespray.args import KubesprayNode as KubesprayNode

@@ -21,6 +21,8 @@ COMMIT = r"[0-9a-f]{40}"
 """Pattern of a full commit hash."""
 MTUS = (1280, 9216)
 """Smallest and largest MTU of the nodes' network."""
+IMAGE_GC = (85, 80)
+"""Default thresholds of the kubelet's image garbage collection: high and low, in percent of the disk."""
 
 Role = Literal["control_plane", "etcd", "worker"]
 ContainerManager = Literal["containerd", "crio", "docker"]
@@ -116,6 +118,16 @@ class Calico:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageGc:
+    """Removal of unused images by the kubelet, in percent of the disk that holds images."""
+
+    high_percent: int | None = None
+    """Usage above which the kubelet removes unused images; None for its default, 85."""
+    low_percent: int | None = None
+    """Usage at which it stops; None for its default, 80."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NvidiaRuntime:
     """NVIDIA container runtime as an additional runtime of containerd. Its packages must be installed on the nodes
     first.
@@ -194,6 +206,8 @@ class KubesprayClusterArgs:
     """Whether a timer on the control plane renews its certificates every month. They are valid for a year, and
     otherwise only an upgrade of Kubernetes renews them (roles/kubernetes/control-plane/tasks/main.yml:147 and
     defaults/main/main.yml:238-240 at v2.31.0)."""
+    image_gc: ImageGc = ImageGc()
+    """Removal of unused images by the kubelet."""
     nvidia_runtime: NvidiaRuntime | None = None
     """NVIDIA container runtime, if nodes have it."""
     mirrors: Mirrors = Mirrors()
@@ -216,6 +230,9 @@ class KubesprayClusterArgs:
     drain_grace_seconds: int = 21600
     """Grace period in seconds for every pod on a drained node; it overrides the pod's own. Idle runners that ignore the
     signal take all of it. -1 uses each pod's own."""
+    forks: int | None = None
+    """Number of machines that kubespray works on at once; None for as many as there are, from 5 to 50. Each takes about
+    100 MB of memory where kubespray runs."""
     upgrade_serial: str = "20%"
     """Number or percentage of workers upgraded at once."""
     lost: Sequence[str] = ()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import urllib.parse
 from typing import Any
 
-from gpufleet.bare_metal.kubespray.args import Calico, KubesprayClusterArgs, KubesprayNode, Mirrors, NvidiaRuntime
+from gpufleet.bare_metal.kubespray.args import (
+    Calico,
+    ImageGc,
+    KubesprayClusterArgs,
+    KubesprayNode,
+    Mirrors,
+    NvidiaRuntime,
+)
 from gpufleet.bare_metal.kubespray.driver.steps import CONTROL_PLANE, ETCD, Desired, Node
 from gpufleet.bare_metal.ssh import SshHost
 from gpufleet.taint import Taint
@@ -56,6 +63,8 @@ CLUSTER_ARGUMENTS = {
     "kube_proxy_strict_arp": "strict_arp",
     "etcd_deployment_type": "etcd_deployment",
     "auto_renew_certificates": "auto_renew_certificates",
+    "kubelet_image_gc_high_threshold": "image_gc",
+    "kubelet_image_gc_low_threshold": "image_gc",
     "containerd_additional_runtimes": "nvidia_runtime",
     "containerd_default_runtime": "nvidia_runtime",
     "containerd_extra_args": "nvidia_runtime",
@@ -109,6 +118,7 @@ def desired(args: KubesprayClusterArgs) -> Desired:
         "drain_seconds": args.drain_seconds,
         "drain_grace_seconds": args.drain_grace_seconds,
         "upgrade_serial": args.upgrade_serial,
+        "forks": args.forks,
         "lost": sorted(args.lost),
     }
 
@@ -164,6 +174,7 @@ def cluster_variables(args: KubesprayClusterArgs) -> dict[str, Any]:
     if args.network_plugin == "calico":
         variables |= calico_variables(args.calico)
         variables |= {"calico_nftable_mode": "Enabled"} if args.proxy_mode == "nftables" else {}
+    variables |= image_gc_variables(args.image_gc)
     variables |= nvidia_variables(args.nvidia_runtime) if args.nvidia_runtime else {}
     variables |= mirror_variables(args.mirrors)
     return variables | {CERTIFICATE_NAMES: certificate_names(args)}
@@ -193,6 +204,16 @@ def calico_variables(calico: Calico) -> dict[str, Any]:
         "calico_ipip_mode": mode if calico.encapsulation == "ipip" else "Never",
     }
     return variables | ({"calico_mtu": calico.mtu} if calico.mtu is not None else {})
+
+
+def image_gc_variables(image_gc: ImageGc) -> dict[str, Any]:
+    """Return the variables of image garbage collection
+    (roles/kubernetes/node/templates/kubelet-config.v1beta1.yaml.j2:109-114 at v2.31.0)."""
+    named = {
+        "kubelet_image_gc_high_threshold": image_gc.high_percent,
+        "kubelet_image_gc_low_threshold": image_gc.low_percent,
+    }
+    return {variable: value for variable, value in named.items() if value is not None}
 
 
 def nvidia_variables(runtime: NvidiaRuntime) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import get_args
 
 from gpufleet.bare_metal.kubespray.args import (
     COMMIT,
+    IMAGE_GC,
+    KUBESPRAY_VERSION,
     MTUS,
     TAG,
     ContainerManager,
@@ -43,14 +45,10 @@ from gpufleet.bare_metal.kubespray.networks import network_problems
 from gpufleet.bare_metal.ssh import HOST_NAME, ssh_problems
 from gpufleet.problem import Path, Problem, under
 
-SUPPORTED = {
-    (2, 28): ((1, 30), (1, 32)),
-    (2, 29): ((1, 31), (1, 33)),
-    (2, 30): ((1, 32), (1, 34)),
-    (2, 31): ((1, 33), (1, 35)),
-}
-"""First and last supported minor version of Kubernetes, by minor version of kubespray
-(roles/kubespray_defaults/vars/main/checksums.yml at v2.28.1, v2.29.1, v2.30.0 and v2.31.0)."""
+LAST_PATCHES = {KUBESPRAY_VERSION: {(1, 33): 11, (1, 34): 7, (1, 35): 4}}
+"""Last patch of each minor version of Kubernetes, by kubespray release: each has checksums of all patches from 0 on
+(kubelet_checksums in roles/kubespray_defaults/vars/main/checksums.yml:70 at v2.31.0). Older releases require another
+Ansible than the driver installs (install.py)."""
 
 HARMFUL = {
     "nvidia_accelerator_enabled": (
@@ -299,11 +297,26 @@ def _versions(args: KubesprayClusterArgs) -> Iterator[Problem]:
         yield Problem(where, "kubernetes-version", message)
         return
     tag = args.kubespray.version
-    window = SUPPORTED.get(numbers(tag)[:2]) if re.fullmatch(TAG, tag) else None
-    if window and not window[0] <= numbers(version)[:2] <= window[1]:
-        first, last = (".".join(str(part) for part in each) for each in window)
-        message = f"{version} is not supported by kubespray {tag}; use {first} to {last}, or another kubespray version"
+    if not re.fullmatch(TAG, tag):
+        return
+    patches = {numbers(each)[:2]: minors for each, minors in LAST_PATCHES.items()}.get(numbers(tag)[:2])
+    minor, patch = numbers(version)[:2], numbers(version)[2]
+    if patches is None:
+        message = f"{tag} is not supported, because it requires another Ansible; use {', '.join(LAST_PATCHES)}"
+        yield Problem(("kubespray", "version"), "kubespray-unsupported", message)
+    elif minor not in patches:
+        first, last = (f"{major}.{each}" for major, each in (min(patches), max(patches)))
+        message = f"{version} is not supported by kubespray {tag}; use {first} to {last}"
         yield Problem(where, "kubernetes-unsupported", message)
+    elif tag in LAST_PATCHES and patch > patches[minor] and not _own_checksums(args):
+        newest = ".".join(map(str, (*minor, patches[minor])))
+        message = f"{version} has no checksum in kubespray {tag}, so nodes cannot download it; use {newest} or older"
+        yield Problem(where, "kubernetes-unsupported", message)
+
+
+def _own_checksums(args: KubesprayClusterArgs) -> bool:
+    """Return whether the caller's variables replace kubespray's checksums of Kubernetes."""
+    return any("kubelet_checksums" in args.variables.get(group, {}) for group in ("all", "k8s_cluster"))
 
 
 def _choices(args: KubesprayClusterArgs) -> Iterator[Problem]:
@@ -391,12 +404,25 @@ def _numbers(args: KubesprayClusterArgs) -> Iterator[Problem]:
         ("drain_seconds", args.drain_seconds, 1),
         ("drain_grace_seconds", args.drain_grace_seconds, -1),
         ("kubeconfig_generation", args.kubeconfig_generation, 1),
+        ("forks", args.forks, 1),
     ):
-        if number < least:
+        if number is not None and number < least:
             yield Problem((argument,), "number-too-small", f"{number} is too small; use {least} or more")
     if not re.fullmatch(r"[1-9]\d*|(100|[1-9]\d?)%", args.upgrade_serial):
         message = f"{args.upgrade_serial!r} is not valid; write a number of nodes or a percentage: '1', '20%'"
         yield Problem(("upgrade_serial",), "upgrade-serial", message)
+    gc = args.image_gc
+    for argument, percent in (("high_percent", gc.high_percent), ("low_percent", gc.low_percent)):
+        if percent is not None and not 0 <= percent <= 100:
+            yield Problem(("image_gc", argument), "percent", f"{percent} is not a percentage; use 0 to 100")
+    high, low = (
+        own if own is not None else default
+        for own, default in zip((gc.high_percent, gc.low_percent), IMAGE_GC, strict=True)
+    )
+    if low >= high:
+        # The kubelet does not start with other values (validation.go of its configuration).
+        message = f"{low} is not below the high threshold, {high}; use a smaller number, or raise the other"
+        yield Problem(("image_gc", "low_percent"), "image-gc", message)
     smallest, largest = MTUS
     if args.calico.mtu is not None and not smallest <= args.calico.mtu <= largest:
         message = f"{args.calico.mtu} is not between {smallest} and {largest}; use the MTU of the nodes' network"
@@ -412,7 +438,8 @@ def site_findings(args: KubesprayClusterArgs) -> Iterator[Problem]:
         (
             ETCD,
             "etcd-across-sites",
-            "every write waits for another site, and etcd's defaults (100 ms heartbeat) are made for a single site",
+            "every write waits for another site, and kubespray's defaults for etcd (250 ms heartbeat, 5 s election"
+            " timeout) are made for a single site",
         ),
         (
             CONTROL_PLANE,

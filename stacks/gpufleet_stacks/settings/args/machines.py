@@ -11,6 +11,7 @@ from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkitArgs
 from gpufleet.bare_metal.etcd_snapshots import EtcdSnapshotsArgs, SnapshotBucket, SnapshotFolder
 from gpufleet.bare_metal.kubespray.args import (
     Calico,
+    ImageGc,
     Kubespray,
     KubesprayClusterArgs,
     KubesprayNode,
@@ -68,6 +69,7 @@ def cluster_args(
         strict_arp=kubespray.strict_arp,
         etcd_deployment=kubespray.etcd_deployment,
         auto_renew_certificates=kubespray.auto_renew_certificates,
+        image_gc=ImageGc(**dict(kubespray.image_gc)),
         nvidia_runtime=nvidia_runtime(cluster),
         mirrors=Mirrors(**dict(kubespray.mirrors)),
         variables=kubespray.variables,
@@ -76,6 +78,7 @@ def cluster_args(
         kubeconfig_generation=kubespray.kubeconfig_generation,
         drain_seconds=kubespray.drain_seconds,
         drain_grace_seconds=kubespray.drain_grace_seconds,
+        forks=kubespray.forks,
         upgrade_serial=kubespray.upgrade_serial,
         lost=kubespray.lost,
         protect=kubespray.protect,

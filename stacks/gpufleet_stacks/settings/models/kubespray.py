@@ -32,6 +32,7 @@ SNAPSHOT_KEYS = ("kubespray-etcdSnapshotsAccessKeyId", "kubespray-etcdSnapshotsS
 
 Port = Annotated[int, Field(strict=True, ge=PORTS[0], le=PORTS[1])]
 Seconds = Annotated[int, Field(strict=True, ge=1, le=MOST)]
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
 HostKey = Annotated[
     str,
     Text(r"[a-z0-9-]+ [A-Za-z0-9+/]+=*( .*)?", 1024, "a public SSH host key; copy the line of the host's .pub file"),
@@ -129,6 +130,15 @@ class CalicoNetwork(Model):
     """MTU of the nodes' network, in bytes; if omitted, Calico detects it."""
 
 
+class ImageGarbageCollection(Model):
+    """Removal of unused images by the kubelet, in percent of the disk that holds images."""
+
+    high_percent: Percent | None = None
+    """Usage above which the kubelet removes unused images; if omitted, its default, 85."""
+    low_percent: Percent | None = None
+    """Usage at which it stops; if omitted, its default, 80."""
+
+
 class MirrorSites(Model):
     """Download sources for nodes without internet access."""
 
@@ -214,6 +224,8 @@ class KubespraySettings(Model):
     before it restarts etcd."""
     auto_renew_certificates: Switch = True
     """Whether a timer on the control plane renews its certificates every month. They are valid for a year."""
+    image_gc: ImageGarbageCollection = ImageGarbageCollection()
+    """Removal of unused images. Machines whose jobs use large images may need lower thresholds."""
     mirrors: MirrorSites = MirrorSites()
     """Download sources for nodes without internet access."""
     variables: dict[Filled, dict[Filled, Any]] = {}
@@ -230,6 +242,8 @@ class KubespraySettings(Model):
     """Maximum wait in seconds for a node's pods to end, before its removal or upgrade."""
     drain_grace_seconds: Annotated[int, Field(strict=True, ge=-1, le=MOST)] = 21600
     """Grace period in seconds for every pod on a drained node; -1 uses each pod's own."""
+    forks: Annotated[int, Field(strict=True, ge=1, le=MOST)] | None = None
+    """Number of machines that kubespray works on at once; if omitted, as many as there are, from 5 to 50."""
     upgrade_serial: Filled = "20%"
     """Number of workers upgraded at once, in quotes, or a percentage."""
     lost: tuple[Name, ...] = ()

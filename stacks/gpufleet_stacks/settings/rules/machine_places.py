@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic.alias_generators import to_camel
 
 from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkitArgs
-from gpufleet.bare_metal.kubespray.args import Calico, Kubespray, KubesprayClusterArgs, KubesprayNode, Mirrors
+from gpufleet.bare_metal.kubespray.args import Calico, ImageGc, Kubespray, KubesprayClusterArgs, KubesprayNode, Mirrors
 from gpufleet.bare_metal.ssh import SshHost
 from gpufleet.nvidia.gpu_operator import NvidiaGpuOperatorArgs
 from gpufleet.problem import Path
@@ -41,6 +41,7 @@ def kubespray_places(cluster: BareMetalCluster) -> Places:
     rows = attributes(KubesprayClusterArgs, (), _KUBESPRAY, names)
     rows |= attributes(Kubespray, ("kubespray",), (*_KUBESPRAY, "source"))
     rows |= attributes(Calico, ("calico",), (*_KUBESPRAY, "calico"))
+    rows |= attributes(ImageGc, ("image_gc",), (*_KUBESPRAY, "imageGc"))
     rows |= attributes(Mirrors, ("mirrors",), (*_KUBESPRAY, "mirrors"))
     rows[("cluster",)] = ("cluster", "name")
     rows[("nvidia_runtime",)] = (*_TOOLKIT, "runtime")

@@ -123,4 +123,19 @@ DEAD = (
 )
 """Survivors remove a dead member; an even number of members has to be let pass."""
 
-FACTS = (*DRAIN, *VOLUMES, *AFTER_REMOVAL, *DOCKER, *IMMUTABLES, *CERTIFICATES, *APPLIED, *DEAD)
+_CLIENT = "roles/kubernetes/client/tasks/main.yml"
+_KUBELET = "roles/kubernetes/node/templates/kubelet-config.v1beta1.yaml.j2"
+
+ISSUED = (
+    Fact("playbooks/cluster.yml", 42, "- { role: kubernetes/client, tags: client }"),
+    Fact(_CLIENT, 66, "delegate_to: \"{{ groups['kube_control_plane'][0] }}\""),
+)
+"""The first machine of the control plane issues the kubeconfig."""
+
+IMAGES = (
+    Fact(_KUBELET, 110, "imageGCHighThresholdPercent: {{ kubelet_image_gc_high_threshold }}"),
+    Fact(_KUBELET, 113, "imageGCLowThresholdPercent: {{ kubelet_image_gc_low_threshold }}"),
+)
+"""Thresholds of the kubelet's image garbage collection, which have no defaults."""
+
+FACTS = (*ISSUED, *IMAGES, *DRAIN, *VOLUMES, *AFTER_REMOVAL, *DOCKER, *IMMUTABLES, *CERTIFICATES, *APPLIED, *DEAD)

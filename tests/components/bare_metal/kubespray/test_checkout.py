@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +16,21 @@ from typing import Any
 import jinja2
 import jinja2.meta
 import pytest
+import yaml
 
-from gpufleet.bare_metal.kubespray.args import Calico, KubesprayClusterArgs, Mirrors, NvidiaRuntime
+from gpufleet.bare_metal.kubespray.args import (
+    KUBESPRAY_VERSION,
+    Calico,
+    ImageGc,
+    KubesprayClusterArgs,
+    Mirrors,
+    NvidiaRuntime,
+)
 from gpufleet.bare_metal.kubespray.driver import playbook as kubespray_playbook
 from gpufleet.bare_metal.kubespray.driver.settings import WAYS, extra
-from gpufleet.bare_metal.kubespray.driver.steps import Node, hosts, next_step
+from gpufleet.bare_metal.kubespray.driver.steps import RESET, Node, Step, hosts, next_step, removals, whole
 from gpufleet.bare_metal.kubespray.inventory import desired
-from gpufleet.bare_metal.kubespray.rules import settled
+from gpufleet.bare_metal.kubespray.rules import LAST_PATCHES, settled
 from tests.bare_metal import DOCUMENT_000, changed
 from tests.components.bare_metal.kubespray.facts import FACTS, Fact
 
@@ -71,6 +80,7 @@ CLUSTERS = {
             files_url="https://files.example",
             registry_mirrors={"docker.io": ["https://mirror.example"]},
         ),
+        image_gc=ImageGc(high_percent=70, low_percent=60),
         api_server="k8s.example",
         kubernetes_version="1.34.3",
     ),
@@ -95,6 +105,7 @@ def run_on(
     *options: str,
     extra: Mapping[str, Any] | None = None,
     broken: Sequence[str] = (),
+    limit: Sequence[str] = (),
 ) -> kubespray_playbook.Outcome:
     variables = folder / "inventory" / "group_vars" / "all"
     variables.mkdir(parents=True)
@@ -116,6 +127,7 @@ def run_on(
             lock=lock.fileno(),
             options=options,
             extra=extra,
+            limit=limit,
         )
     print((folder / "log").read_text())
     return outcome
@@ -148,6 +160,18 @@ def test_what_is_recorded_of_kubespray_is_so(fact: Fact) -> None:
     assert lines[fact.line - 1].strip() == fact.text
 
 
+@pytest.mark.skipif("KUBESPRAY_CHECKOUT" not in os.environ, reason="no kubespray here: KUBESPRAY_CHECKOUT not set")
+def test_the_recorded_versions_of_kubernetes_are_those_with_checksums() -> None:
+    checksums = pathlib.Path(os.environ["KUBESPRAY_CHECKOUT"], "roles/kubespray_defaults/vars/main/checksums.yml")
+    recorded = {
+        f"1.{minor}.{patch}"
+        for (_, minor), last in LAST_PATCHES[KUBESPRAY_VERSION].items()
+        for patch in range(last + 1)
+    }
+    for versions in yaml.safe_load(checksums.read_text())["kubelet_checksums"].values():
+        assert set(versions) == recorded
+
+
 @with_kubespray
 def test_the_tasks_that_apply_settings_are_in_the_playbook_that_is_run(tmp_path: pathlib.Path) -> None:
     assert run(tmp_path, DOCUMENT_000, "cluster.yml", "--list-tasks").code == 0
@@ -159,6 +183,63 @@ def test_the_tasks_that_apply_settings_are_in_the_playbook_that_is_run(tmp_path:
         # Tasks of a file that is included as the run goes are not listed; the inclusion is.
         task = UPGRADED if file.endswith("kubeadm-upgrade.yml") else way.task
         assert f" : {task}" in listed
+
+
+def steps(after: KubesprayClusterArgs, before: KubesprayClusterArgs = DOCUMENT_000) -> list[Step]:
+    """The first step of a change of document 000's cluster, and its removals."""
+    journal, wanted = settled(desired(before)), desired(after)
+    step = next_step(journal, wanted)
+    return [*([step] if step else []), *removals(journal, wanted)]
+
+
+def less(*names: str, **changes: Any) -> KubesprayClusterArgs:
+    return changed(nodes=[each for each in DOCUMENT_000.nodes if each.name not in names], **changes)
+
+
+FIRST, WORKER = DOCUMENT_000.nodes[0].name, DOCUMENT_000.nodes[3].name
+
+DRAINED = "remove_node/pre_remove : Remove-node | Drain node except daemonsets resource"
+
+RUNS: dict[str, tuple[Step, str]] = {
+    "the first run": (
+        whole("cluster.yml", desired(DOCUMENT_000)["nodes"], []),
+        "kubernetes/control-plane : Kubeadm | Initialize first control plane node (1st try)",
+    ),
+    "a setting of kube-proxy": (steps(changed(strict_arp=True))[0], f"kubernetes/control-plane : {UPGRADED}"),
+    "a worker more": (steps(DOCUMENT_000, less(WORKER))[0], "kubernetes/kubeadm : Join to cluster if needed"),
+    "an upgrade": (steps(DOCUMENT_000, changed(kubernetes_version="1.34.7"))[0], "upgrade/pre-upgrade : Drain node"),
+    "a worker less": (steps(less(WORKER))[0], DRAINED),
+    "a lost worker": (steps(less(WORKER, lost=[WORKER]))[0], DRAINED),
+    "the first member dead": (
+        steps(less(FIRST, lost=[FIRST]))[0],
+        "recover_control_plane/etcd : Remove broken cluster members",
+    ),
+    "a reset": (
+        whole("reset.yml", desired(DOCUMENT_000)["nodes"], [], RESET),
+        "reset : Reset | stop services",
+    ),
+}
+"""A run of every kind, with its variables and its limit, and a task that it is for."""
+
+
+@with_kubespray
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_has_the_task_that_it_is_for(name: str, tmp_path: pathlib.Path) -> None:
+    step, task = RUNS[name]
+    variables = desired(DOCUMENT_000)["variables"]["all"]
+    broken = step.get("broken", ())
+    outcome = run_on(
+        tmp_path,
+        step["inventory"],
+        variables,
+        step["playbook"],
+        "--list-tasks",
+        extra=step["extra"],
+        broken=broken,
+        limit=step["limit"],
+    )
+    assert outcome.code == 0
+    assert f" {task}\t" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.skipif("KUBESPRAY_CHECKOUT" not in os.environ, reason="no kubespray here: KUBESPRAY_CHECKOUT not set")
@@ -181,6 +262,41 @@ def fake(folder: pathlib.Path, name: str, script: str) -> None:
     """A program of a cluster, which notes what it was called with."""
     (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/calls\n{script}\n')
     (folder / name).chmod(0o755)
+
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: x}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {client-certificate-data: new}}]
+"""
+
+
+@with_kubespray
+def test_real_kubespray_issues_a_kubeconfig_on_the_first_control_plane_node_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other machines are down. kubeadm is a double, and a socket stands for the API server."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    (tmp_path / "admin.conf").write_text(KUBECONFIG)
+    fake(bin_dir, "kubeadm", f"cat {tmp_path}/admin.conf")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    first, *others = DOCUMENT_000.nodes
+    nodes = [dataclasses.replace(first, address="127.0.0.1", internal_address="127.0.0.1", variables=LOCAL), *others]
+    known = desired(dataclasses.replace(DOCUMENT_000, nodes=nodes))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        variables = known["variables"]["all"] | {
+            "bin_dir": str(bin_dir),
+            "kube_config_dir": str(tmp_path),
+            "kube_apiserver_port": server.getsockname()[1],
+            "ansible_become": False,
+        }
+        options = ("--tags", "client")
+        outcome = run_on(tmp_path, known["nodes"], variables, "cluster.yml", *options, limit=[first.name])
+    assert outcome.well, outcome
+    written = yaml.safe_load((tmp_path / "inventory" / "artifacts" / "admin.conf").read_text())
+    assert written["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
+    assert (bin_dir / "calls").read_text().startswith("kubeadm kubeconfig user --client-name=kubernetes-admin-")
 
 
 @with_kubespray

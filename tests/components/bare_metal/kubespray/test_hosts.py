@@ -7,6 +7,7 @@ import json
 import pathlib
 
 import pytest
+import yaml
 
 from gpufleet.bare_metal.kubespray.args import KubesprayClusterArgs, KubesprayNode
 from tests.components.bare_metal.kubespray.runs import HERE, Runner
@@ -69,6 +70,10 @@ def test_one_of_ten_fails_and_the_next_run_brings_all_in(hosts: Hosts, tmp_path:
     assert joined == sorted(made.members())
     assert made.converge().code == 0
     assert made.playbooks() == [("cluster.yml", ""), ("cluster.yml", "")]
+    # All at once, until somebody has too little memory for that.
+    assert [call["forks"] for call in made.calls()] == [10, 10]
+    assert made.converge(variables={"all": {"kubelet_max_pods": 120}}, forks=3).code == 0
+    assert made.calls()[-1]["forks"] == 3
 
 
 def test_hosts_that_go_down(hosts: Hosts, tmp_path: pathlib.Path) -> None:
@@ -100,6 +105,18 @@ def test_hosts_that_go_down(hosts: Hosts, tmp_path: pathlib.Path) -> None:
     again = made.call("remove", json.dumps({"node": "w-1"}))
     assert again.code == 0, again.err
     assert "w-1" not in made.members()
+
+
+def test_a_kubeconfig_is_issued_while_a_worker_is_down(hosts: Hosts, tmp_path: pathlib.Path) -> None:
+    made = runner(hosts, tmp_path, 1)
+    assert made.converge().code == 0
+    first = made.kubeconfig()
+    hosts.started["w-1"].stop()
+    made.args = dataclasses.replace(made.args, kubeconfig_generation=2)
+    second = made.kubeconfig()
+    assert (first.code, second.code) == (0, 0), second.err
+    assert "w-1 is unreachable; continuing without it" in second.err
+    assert yaml.safe_load(first.out)["users"] != yaml.safe_load(second.out)["users"]
 
 
 def test_a_host_that_shows_another_key_is_not_touched(hosts: Hosts, tmp_path: pathlib.Path) -> None:

@@ -37,6 +37,7 @@ from gpufleet.bare_metal.kubespray.driver.settings import left_by_hand
 from gpufleet.bare_metal.kubespray.driver.steps import (
     CONTROL_PLANE,
     ETCD,
+    RESET,
     Desired,
     Journal,
     Node,
@@ -404,9 +405,7 @@ def reset(cluster: Cluster) -> None:
         desired = cluster.desired()
         lost = [name for name in (desired["lost"] if desired else []) if name in nodes]
         if nodes:
-            step = without(
-                whole("reset.yml", nodes, [], {"reset_confirmation": "yes", "skip_confirmation": True}), lost
-            )
+            step = without(whole("reset.yml", nodes, [], dict(RESET)), lost)
             outcome, log = cluster.run(step, lock)
             if not outcome.well:
                 raise failure(step, outcome, log)
@@ -426,7 +425,10 @@ def kubeconfig(cluster: Cluster, payload: KubeconfigPayload) -> None:
     with cluster.locked() as lock:
         generation = served.read_text() if served.exists() else payload["generation"]
         if not artifact.exists() or generation != payload["generation"]:
-            step = whole("cluster.yml", cluster.journal()["members"], [])
+            members = cluster.journal()["members"]
+            # Only the first machine of the control plane issues it, so the others may be down.
+            step = whole("cluster.yml", members, []) | {"limit": with_role(members, CONTROL_PLANE)[:1]}
+            gather(cluster, step, lock)
             outcome, log = cluster.run(step, lock, "--tags", "client")
             if not outcome.well:
                 raise failure(step, outcome, log)

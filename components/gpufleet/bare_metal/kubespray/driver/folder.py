@@ -151,6 +151,7 @@ class Cluster:
         log = self.folder / "logs" / f"{now}-{name}.log"
         limit = f" for {', '.join(step['limit'])}" if step["limit"] else ""
         say(f"{step['playbook']}{limit}: log {log}")
+        desired = self.desired()
         outcome = playbook.run(
             place,
             step["playbook"],
@@ -161,5 +162,6 @@ class Cluster:
             limit=step["limit"],
             options=options,
             extra=step["extra"],
+            forks=playbook.forks(len(step["inventory"]), desired.get("forks") if desired else None),
         )
         return outcome, log

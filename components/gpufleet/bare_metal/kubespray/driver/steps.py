@@ -40,6 +40,9 @@ cannot be skipped, because the next role uses `nodes` (roles/remove-node/post-re
 the drain ends after a second (0 means no limit to kubectl), its failure is ignored, and kubespray does not wait for
 volumes (roles/remove_node/pre_remove/tasks/main.yml:27 and :44). Remaining pods are deleted with the Node object."""
 
+RESET: Mapping[str, Any] = {"reset_confirmation": "yes", "skip_confirmation": True}
+"""Variables that confirm a reset (playbooks/reset.yml:12-25 at v2.31.0)."""
+
 IMMUTABLE: Mapping[str, Any] = {
     "cluster_name": "cluster.local",
     "kube_service_addresses": "10.233.0.0/18",
@@ -79,6 +82,8 @@ class Desired(TypedDict):
     drain_seconds: int
     drain_grace_seconds: int
     upgrade_serial: str
+    forks: NotRequired[int | None]
+    """Number of machines worked on at once; None or missing for a number that follows from that of the machines."""
     lost: list[str]
 
 
