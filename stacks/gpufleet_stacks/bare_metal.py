@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_command
 import pulumi_kubernetes
+from pulumi_kubernetes.core.v1 import NodePatch, NodeSpecPatchArgs
+from pulumi_kubernetes.meta.v1 import ObjectMetaPatchArgs
 
 from gpufleet.amd.device_plugin import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from gpufleet.bare_metal.container_toolkit import NvidiaContainerToolkit
@@ -28,6 +30,9 @@ from gpufleet_stacks.settings.models.kubespray import SSH_KEY
 from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.problems import NAMESPACE
 
+MAINTENANCE = "gpufleet.dev/maintenance"
+"""Annotation with the end and the reason of a node's maintenance."""
+
 
 def build(settings: BareMetalSettings) -> Fleet:
     """Create the components of the stack, and with kubespray the cluster itself; export the stack's outputs."""
@@ -38,10 +43,24 @@ def build(settings: BareMetalSettings) -> Fleet:
         AmdGpuDevicePlugin("amd-gpu-device-plugin", device_plugin_args(settings), opts)
     if settings.cluster.pools_of("nvidia"):
         NvidiaGpuOperator("gpu-operator", operator_args(settings), opts)
+    cordon(settings.cluster, provider)
     on_cluster = runners.build(
         settings, lambda runner: Place(gpu_resource=settings.gpu_resource(settings.pool_name(runner))), opts
     )
     return Fleet(provider=provider, cluster=created, runners=on_cluster)
+
+
+def cordon(cluster: BareMetalCluster, provider: pulumi_kubernetes.Provider) -> None:
+    """Cordon the nodes in maintenance: no new pod is scheduled on them, and running jobs finish. Kubernetes taints them
+    with `node.kubernetes.io/unschedulable`. Deleting the resource gives the field up, which uncordons the node."""
+    for pool in cluster.node_pools.values():
+        for name, entry in pool.in_maintenance().items():
+            NodePatch(
+                f"maintenance-{name}",
+                metadata=ObjectMetaPatchArgs(name=name, annotations={MAINTENANCE: f"until {entry.until}: {entry.why}"}),
+                spec=NodeSpecPatchArgs(unschedulable=True),
+                opts=pulumi.ResourceOptions(provider=provider),
+            )
 
 
 def cluster_provider(

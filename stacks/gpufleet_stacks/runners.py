@@ -158,7 +158,7 @@ def scale_set_args(
     label: str, settings: Settings, place: Place, controller: ControllerReference, project: ProjectReference
 ) -> RunnerScaleSetArgs:
     """Return the arguments of a runner's scale set, from the runner, its profile and its placement."""
-    runner = settings.runners[label]
+    runner = settings.effective(label)
     profile = settings.profile(runner)
     return RunnerScaleSetArgs(
         label=label,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from gpufleet_tools.plan import stack
 from tests.bare_metal import host_key
 from tests.conftest import ROOT
 
+TODAY = datetime.date(2026, 11, 22)
 KUBESPRAY = (ROOT / "tests/settings/kubespray.ok.yaml").read_text()
 MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
 A10 = (ROOT / "examples/a10/Pulumi.a10.yaml").read_text()
@@ -51,11 +53,37 @@ def one_control_plane(cluster: dict[str, Any]) -> None:
             node["roles"] = ["worker"]
 
 
+def in_maintenance(cluster: dict[str, Any]) -> None:
+    one_site(cluster)
+    nodes = cluster["nodePools"]["mi300x"]["nodes"]
+    nodes["mi300x-austin-2"]["maintenance"] = {"until": "2026-11-30", "why": "a PSU"}
+
+
+def in_expired_maintenance(cluster: dict[str, Any]) -> None:
+    one_site(cluster)
+    cluster["nodePools"]["mi300x"]["maintenance"] = {"until": "2026-11-21", "why": "power"}
+
+
 SITES = "spans-sites cluster.nodePools"
 
 CASES: dict[str, tuple[str, Callable[[dict[str, Any]], None], list[str]]] = {
     "as committed": (MI300, lambda cluster: None, [SITES, SITES]),
     "one site": (MI300, one_site, []),
+    # Only the two machines with the label pytorch run the first label.
+    "one machine in maintenance": (
+        MI300,
+        in_maintenance,
+        ["reduced-capacity runners.linux-mi300-gpu-2.max", "reduced-capacity runners.mi300-cluster.max"],
+    ),
+    "a maintenance that is over": (
+        MI300,
+        in_expired_maintenance,
+        [
+            "expired-maintenance cluster.nodePools.mi300x.maintenance.until",
+            "reduced-capacity runners.linux-mi300-gpu-2.max",
+            "reduced-capacity runners.mi300-cluster.max",
+        ],
+    ),
     "workers elsewhere": (MI300, one_control_plane, []),
     "pods' own addresses": (
         MI300,
@@ -90,7 +118,7 @@ def test_what_is_found(case: str, tmp_path: pathlib.Path) -> None:
     whole = yaml.safe_load(text)
     change(whole["config"]["gpu-runners:cluster"])
     (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
-    found = list(bare_metal_findings.findings(stack.read(tmp_path, "lab").settings))
+    found = list(bare_metal_findings.findings(stack.read(tmp_path, "lab").settings, TODAY))
     assert [f"{each.name} {dotted(each.path)}" for each in found] == expected
     assert {each.name for each in found} <= bare_metal_findings.NAMES
 
@@ -157,14 +185,14 @@ def test_a_change_that_the_cluster_cannot_make(case: str, tmp_path: pathlib.Path
     (runner / "mi300").mkdir(parents=True)
     Cluster(runner / "mi300").keep(grown(made))
     (tmp_path / "Pulumi.lab.yaml").write_text(texts[1])
-    found = bare_metal_findings.findings(stack.read(tmp_path, "lab").settings)
+    found = bare_metal_findings.findings(stack.read(tmp_path, "lab").settings, TODAY)
     errors = [each for each in found if each.severity == "error"]
     assert [f"{dotted(each.path)}: {each.message}" for each in errors if "etcd gains" not in each.message] == expected
     assert {each.name for each in errors} <= {"impossible-change"}
 
 
 def test_an_advisory_says_when_the_list_was_looked_at() -> None:
-    (finding,) = bare_metal_findings.findings(stack.read(ROOT / "examples/a10", "a10").settings)
+    (finding,) = bare_metal_findings.findings(stack.read(ROOT / "examples/a10", "a10").settings, TODAY)
     assert finding.message == (
         "1.17.8-1 is affected by CVE-2026-24260 (high); 1.19.1 fixes it, but is too new for nvkind (advisories reviewed"
         " on 2026-11-22)"

@@ -75,7 +75,8 @@ def fit(demands: Sequence[Demand], shapes: Sequence[NodeShape]) -> Fit:
     """Return whether all demands at their maximum fit at the same time. `yes` and `no` are certain."""
     if any(alone(demand, shapes) < demand.most for demand in demands) or _too_much_of_something(demands, shapes):
         return "no"
-    if first_fit_decreasing(demands, shapes):
+    # Without nodes, as while all are in maintenance, nothing is demanded here.
+    if not shapes or first_fit_decreasing(demands, shapes):
         return "yes"
     try:
         return "yes" if _fits_somehow(demands, shapes) else "no"

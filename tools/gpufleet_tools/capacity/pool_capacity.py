@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Literal
 
 from gpufleet_stacks.settings.documented import Documented
@@ -44,6 +45,17 @@ class LabelCapacity(Documented):
     in the table admits it."""
 
 
+class NodeMaintenance(Documented):
+    """Maintenance of a machine, whose capacity is missing."""
+
+    node: str
+    """Name of the node."""
+    until: datetime.date
+    """Expected last day."""
+    why: str
+    """Reason."""
+
+
 class AnyPoolCapacity(Documented):
     """Capacity of any pool."""
 
@@ -74,9 +86,11 @@ class PoolCapacity(AnyPoolCapacity):
     kind: Literal["fixed"] = "fixed"
     """Discriminator: nodes exist already."""
     nodes: int
-    """Number of nodes."""
+    """Number of nodes, without those in maintenance."""
     gpus: int
-    """GPUs of all nodes."""
+    """GPUs of these nodes."""
+    maintenance: list[NodeMaintenance]
+    """Nodes in maintenance."""
     requested: int
     """GPUs that all labels request at their max."""
 

@@ -16,7 +16,14 @@ from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.capacity import packing
 from gpufleet_tools.capacity.packing import Amounts, Demand, NodeShape
-from gpufleet_tools.capacity.pool_capacity import Blocker, ElasticPoolCapacity, LabelCapacity, PoolCapacity, shares
+from gpufleet_tools.capacity.pool_capacity import (
+    Blocker,
+    ElasticPoolCapacity,
+    LabelCapacity,
+    NodeMaintenance,
+    PoolCapacity,
+    shares,
+)
 from gpufleet_tools.terminal import UNBOUNDED, aligned, folded
 
 if TYPE_CHECKING:
@@ -70,12 +77,17 @@ def _capacity(settings: Settings, name: str, overcommit: bool, *, labels: bool =
 
 def _pool(settings: BareMetalSettings, name: str, overcommit: bool, *, labels: bool = True) -> PoolCapacity:
     pool = settings.cluster.node_pools[name]
-    runners = {label: runner for label, runner in settings.runners.items() if settings.pool(runner) is pool}
+    labels_of_pool = [label for label, runner in settings.runners.items() if settings.pool(runner) is pool]
+    runners = {label: settings.effective(label) for label in labels_of_pool}
     shapes, demands = _shapes(pool), [_demand(settings, label, runner) for label, runner in sorted(runners.items())]
     return PoolCapacity.model_construct(
         pool=name,
-        nodes=len(pool.nodes),
-        gpus=len(pool.nodes) * pool.accelerator.devices,
+        nodes=len(pool.available()),
+        gpus=len(pool.available()) * pool.accelerator.devices,
+        maintenance=[
+            NodeMaintenance.model_construct(node=name, until=entry.until, why=entry.why)
+            for name, entry in pool.in_maintenance().items()
+        ],
         requested=sum(runner.max * runner.gpus for runner in runners.values()),
         fits=packing.fit(demands, shapes),
         overcommit=overcommit,
@@ -86,7 +98,7 @@ def _pool(settings: BareMetalSettings, name: str, overcommit: bool, *, labels: b
 def _label(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeShape]) -> LabelCapacity:
     promised = packing.guaranteed(demand, others, shapes)
     blockers = [(packing.blocking(demand, other, shapes), other.label) for other in others]
-    node = min(shape.amounts for shape in shapes if shape.name in demand.shapes)
+    node = min((shape.amounts for shape in shapes if shape.name in demand.shapes), default=None)
     return LabelCapacity.model_construct(
         label=demand.label,
         gpus=demand.asks[0],
@@ -98,7 +110,7 @@ def _label(demand: Demand, others: Sequence[Demand], shapes: Sequence[NodeShape]
             Blocker.model_construct(label=label, jobs=jobs)
             for jobs, label in sorted((jobs, label) for jobs, label in blockers if jobs is not None)
         ],
-        shares=shares(demand.asks, node),
+        shares=shares(demand.asks, node) if node else {},
     )
 
 
@@ -115,7 +127,7 @@ def _shapes(pool: NodePool) -> list[NodeShape]:
         pool.allocatable.pods,
         ROUND_FLOOR,
     )
-    names = sorted(_shape_name(pool.node_labels(node)) for node in pool.nodes.values())
+    names = sorted(_shape_name(pool.node_labels(node)) for node in pool.available().values())
     return [NodeShape(name, has, len(list(group))) for name, group in itertools.groupby(names)]
 
 
@@ -128,7 +140,7 @@ def _demand(settings: BareMetalSettings, label: str, runner: Runner) -> Demand:
     asks = _amounts(runner.gpus, runner.cpu, runner.memory, profile.ephemeral_storage or "0", 1, ROUND_CEILING)
     taking = (
         _shape_name(pool.node_labels(node))
-        for node in pool.nodes.values()
+        for node in pool.available().values()
         if profile.node_selector.items() <= pool.node_labels(node).items()
     )
     return Demand(label, asks, runner.max, frozenset(taking))
@@ -170,6 +182,9 @@ def _lines(pool: Pool) -> Iterator[str]:
         yield ("overcommit allowed: " if pool.overcommit else "") + pool.too_much
     else:
         yield _fitting(pool) if pool.kind == "fixed" else _fitting_on_types(pool)
+    if pool.kind == "fixed":
+        for entry in pool.maintenance:
+            yield f"reduced until {entry.until}: {entry.node} is in maintenance ({entry.why})"
     if pool.kind == "elastic" and pool.unknown_requests:
         yield f"requests of {listed(pool.unknown_requests, 'and')} on each node are unknown and not subtracted"
     for label in pool.labels:

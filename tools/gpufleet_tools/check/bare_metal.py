@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
@@ -91,6 +92,22 @@ def _holds(pool: NodePool, runner: Runner) -> bool:
     return fits and runner.gpus <= pool.accelerator.devices
 
 
+def maintenance(settings: BareMetalSettings, today: datetime.date) -> Iterator[Finding]:
+    """Yield maintenance whose expected last day is over, and the labels whose `max` a maintenance reduces."""
+    for path, entry in settings.cluster.maintenance():
+        if entry.until < today:
+            message = (
+                f"the maintenance was expected to end on {entry.until}, but still reduces capacity; remove the entry,"
+                " or set a later date"
+            )
+            yield Finding("expired-maintenance", "warning", (*path, "until"), message)
+    for label, runner in settings.runners.items():
+        now, reason = settings.effective(label), settings.reduced_by(label)
+        if reason and now.max < runner.max:
+            message = f"reduced from {runner.max} to {now.max} until {reason.until}: {reason.why}"
+            yield Finding("reduced-capacity", "note", ("runners", label, "max"), message)
+
+
 RULES: Mapping[str, Callable[[BareMetalSettings], Iterator[Finding]]] = {
     "spans-sites": clusters_across_sites,
     "impossible-change": impossible_changes,
@@ -100,12 +117,13 @@ RULES: Mapping[str, Callable[[BareMetalSettings], Iterator[Finding]]] = {
 """Rules, by the name of their findings."""
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, today: datetime.date) -> Iterator[Finding]:
     """Yield the findings of a stack on bare metal; none for other stacks."""
     if isinstance(settings, BareMetalSettings):
         for rule in RULES.values():
             yield from rule(settings)
+        yield from maintenance(settings, today)
 
 
-NAMES = frozenset(RULES)
+NAMES = frozenset(RULES) | {"expired-maintenance", "reduced-capacity"}
 """Names that an acknowledgement can give."""

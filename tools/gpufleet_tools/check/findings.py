@@ -45,7 +45,7 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
     findings about the program."""
     found = [finding for rule in RULES.values() for finding in rule(settings, file)]
     kind = _kind(settings)
-    found += kind.findings(settings)
+    found += kind.findings(settings, today)
     found += compatibility_findings.findings(settings, file)
     found += runner_findings.findings(settings, file, today)
     found += expired_deprecations(settings, today)

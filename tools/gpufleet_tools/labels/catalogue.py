@@ -73,6 +73,8 @@ class LabelEntry(Documented):
     """Jobs that always find room, whatever other labels run; null if not computed."""
     limited_by: list[str]
     """Labels whose jobs can leave no room for a single job; empty if not computed."""
+    reduced_until: datetime.date | None
+    """Expected last day of a maintenance that reduces the capacity; null if there is none."""
     owner: str | None
     """Owner of the label."""
     contact: str | None
@@ -104,8 +106,8 @@ def _entries(stack: Stack, capacity: bool) -> Iterator[LabelEntry]:
     if capacity:
         pools = stack_capacity.capacity(stack.name, settings, stack_capacity.declared(settings)).pools
         rooms = {room.label: room for pool in pools for room in pool.labels}
-    for label, runner in settings.runners.items():
-        yield _entry(label, runner, stack, rooms.get(label))
+    for label in settings.runners:
+        yield _entry(label, settings.effective(label), stack, rooms.get(label))
 
 
 def _entry(label: str, runner: Runner, stack: Stack, room: LabelCapacity | None) -> LabelEntry:
@@ -136,12 +138,20 @@ def _entry(label: str, runner: Runner, stack: Stack, room: LabelCapacity | None)
         at_most=runner.max,
         guaranteed=room.guaranteed if room else None,
         limited_by=[blocker.label for blocker in room.limited_by] if room else [],
+        reduced_until=_reduced_until(settings, label),
         owner=project.owner,
         contact=project.contact,
         status="deprecated" if deprecated else "served",
         until=deprecated.until if deprecated else None,
         use=deprecated.use if deprecated else None,
     )
+
+
+def _reduced_until(settings: Settings, label: str) -> datetime.date | None:
+    if settings.cluster.kind == "eks":
+        return None
+    reason = cast("BareMetalSettings", settings).reduced_by(label)
+    return reason.until if reason else None
 
 
 def _sharing(settings: Settings, runner: Runner) -> str | None:
@@ -228,9 +238,10 @@ def container_words(entry: LabelEntry) -> str:
 
 
 def _room_words(entry: LabelEntry) -> str:
+    reduced = f", reduced until {entry.reduced_until}" if entry.reduced_until else ""
     if entry.guaranteed is None or entry.guaranteed >= entry.at_most:
-        return str(entry.at_most)
-    return f"{entry.at_most}, {entry.guaranteed} guaranteed"
+        return f"{entry.at_most}{reduced}"
+    return f"{entry.at_most}, {entry.guaranteed} guaranteed{reduced}"
 
 
 def ask_words(entry: LabelEntry) -> str:

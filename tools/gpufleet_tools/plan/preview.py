@@ -81,7 +81,8 @@ def _kind(resource: Resource) -> str:
 def runners(settings: Settings) -> list[tuple[str, ...]]:
     """Return the table of runners: a row of headings, then one for each label."""
     rows: list[tuple[str, ...]] = [("runs-on", "project", "GPUs", "CPU", "memory", "min", "max", "Docker")]
-    for label, runner in sorted(settings.runners.items()):
+    for label in sorted(settings.runners):
+        runner = settings.effective(label)
         docker = "yes" if runner.docker else "no"
         sizes = (str(runner.gpus), runner.cpu, runner.memory, str(runner.min), str(runner.max))
         rows.append((label, runner.project, *sizes, docker))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,7 @@ from gpufleet_stacks.settings.models.value_types import (
     Address,
     Cores,
     Count,
+    Date,
     Filled,
     Labels,
     LabelValue,
@@ -114,6 +116,23 @@ class Allocatable(Model):
     """Maximum number of pods; 110 is the kubelet's default."""
 
 
+class Maintenance(Model):
+    """Maintenance of machines. While it lasts, their nodes are cordoned, and `max` of the labels that lose capacity is
+    lower. Remove the entry to end it."""
+
+    from_: Annotated[Date | None, Field(alias="from")] = None
+    """First day; if omitted, it begins with the next `pulumi up`. From this day on, the next `pulumi up` begins it."""
+    until: Date
+    """Expected last day, shown to users. The entry stays in effect until you remove it."""
+    why: Filled
+    """Reason, shown to users."""
+
+    @property
+    def in_effect(self) -> bool:
+        """Whether it has begun."""
+        return self.from_ is None or self.from_ <= datetime.date.today()
+
+
 class NodeSettings(Model):
     """One machine."""
 
@@ -139,6 +158,8 @@ class NodeSettings(Model):
     generation: Annotated[int, Field(strict=True, ge=1, le=MOST)] = 1
     """Generation of the machine's installation. Increase it after the machine was reinstalled: the next `pulumi up`
     sets it up again."""
+    maintenance: Maintenance | None = None
+    """Maintenance of this machine."""
     variables: dict[Filled, Any] = {}
     """Additional kubespray or Ansible variables for this machine. Variables that have a setting of their own are not
     allowed."""
@@ -159,6 +180,8 @@ class NodePool(Model):
     have."""
     taints: tuple[TaintSettings, ...] = ()
     """Taints of every node."""
+    maintenance: Maintenance | None = None
+    """Maintenance of all machines of the pool."""
     nodes: Annotated[dict[Name, NodeSettings], Field(min_length=1)]
     """The machines, by node name."""
     overcommit: Literal["refused", "allowed"] = "refused"
@@ -169,6 +192,17 @@ class NodePool(Model):
         """Return all labels of a node of this pool."""
         site = {SITE_LABEL: node.site} if node.site else {}
         return self.labels | site | node.labels
+
+    def in_maintenance(self) -> dict[str, Maintenance]:
+        """Return the maintenance of each machine whose own or whose pool's has begun, by node name."""
+        entries = {name: (node.maintenance, self.maintenance) for name, node in self.nodes.items()}
+        begun = {name: [entry for entry in each if entry and entry.in_effect] for name, each in entries.items()}
+        return {name: max(each, key=lambda entry: entry.until) for name, each in begun.items() if each}
+
+    def available(self) -> dict[str, NodeSettings]:
+        """Return the machines that are not in maintenance, by node name."""
+        away = self.in_maintenance()
+        return {name: node for name, node in self.nodes.items() if name not in away}
 
 
 ON_MACHINES = ("ssh", "kubespray", "nvidiaContainerToolkit")
@@ -197,6 +231,16 @@ class BareMetalCluster(Model):
     def pools_of(self, vendor: str) -> dict[str, NodePool]:
         """Return the node pools with GPUs of one vendor, by name."""
         return {name: pool for name, pool in self.node_pools.items() if pool.accelerator.vendor == vendor}
+
+    def maintenance(self) -> Iterator[tuple[Path, Maintenance]]:
+        """Yield every maintenance with its path in the stack file."""
+        for name, pool in self.node_pools.items():
+            path: Path = ("cluster", "nodePools", name)
+            if pool.maintenance:
+                yield (*path, "maintenance"), pool.maintenance
+            for node, members in pool.nodes.items():
+                if members.maintenance:
+                    yield (*path, "nodes", node, "maintenance"), members.maintenance
 
     @property
     def makes_use_of_ssh(self) -> bool:
@@ -233,6 +277,29 @@ class BareMetalSettings(Settings):
     def pool(self, runner: Runner) -> NodePool:
         """Return the node pool of a runner."""
         return self.cluster.node_pools[self.pool_name(runner)]
+
+    def effective(self, label: str) -> Runner:
+        """Return a runner whose `max` has shrunk like the number of machines that it can run on, for as long as others
+        are in maintenance."""
+        runner = self.runners[label]
+        pool, selector = self.pool(runner), self.profile(runner).node_selector.items()
+        usable = {name for name, node in pool.nodes.items() if selector <= pool.node_labels(node).items()}
+        available = usable & pool.available().keys()
+        if available == usable:
+            return runner
+        most = runner.max * len(available) // len(usable)
+        return runner.model_copy(update={"max": most, "min": min(runner.min, most)})
+
+    def reduced_by(self, label: str) -> Maintenance | None:
+        """Return the maintenance that reduces the capacity of a label the longest; None if none does."""
+        runner = self.runners[label]
+        pool, selector = self.pool(runner), self.profile(runner).node_selector.items()
+        away = [
+            entry
+            for name, entry in pool.in_maintenance().items()
+            if selector <= pool.node_labels(pool.nodes[name]).items()
+        ]
+        return max(away, key=lambda entry: entry.until, default=None)
 
     def accelerator_name(self, runner: Runner) -> str:
         """Return the display name of a runner's GPUs: `AMD MI300X`, `AMD MI300X (CPX)`."""

@@ -295,6 +295,10 @@ class Settings(Model):
         """Return the node pool of a runner."""
         return self.cluster.node_pools[self.pool_name(runner)]
 
+    def effective(self, label: str) -> Runner:
+        """Return a runner with the `min` and `max` that its scale set has at present."""
+        return self.runners[label]
+
     def accelerator_name(self, runner: Runner) -> str:
         """Return the display name of a runner's GPUs."""
         raise NotImplementedError

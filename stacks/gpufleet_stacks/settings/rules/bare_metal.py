@@ -119,11 +119,20 @@ def addresses_and_nodes_are_unique(settings: BareMetalSettings) -> Iterator[Prob
             names.setdefault(name, pool_name)
 
 
+def maintenance_begins_before_it_ends(settings: BareMetalSettings) -> Iterator[Problem]:
+    """Require that no maintenance ends before it begins."""
+    for path, entry in settings.cluster.maintenance():
+        if entry.from_ and entry.from_ > entry.until:
+            message = f"{entry.until} is before its first day, {entry.from_}; correct one of the two"
+            yield Problem((*path, "until"), "maintenance-ends-first", message)
+
+
 Rule = Callable[[BareMetalSettings], Iterator[Problem]]
 
 RULES: tuple[Rule, ...] = (
     partitions_are_possible,
     addresses_and_nodes_are_unique,
+    maintenance_begins_before_it_ends,
     *machine_rules.RULES,
 )
 

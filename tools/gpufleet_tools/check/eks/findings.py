@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping
 
 from gpufleet_stacks.settings.models.eks import EksSettings
@@ -71,7 +72,7 @@ RULES: Mapping[str, Callable[[EksSettings], Iterator[Finding]]] = {
 """Rules, by the name of their findings."""
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, today: datetime.date) -> Iterator[Finding]:
     """Yield the findings of a stack on EKS; none for other stacks."""
     if isinstance(settings, EksSettings):
         for rule in RULES.values():
