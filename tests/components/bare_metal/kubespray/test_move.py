@@ -97,6 +97,14 @@ def test_a_move_that_was_interrupted_is_repeated_and_a_move_that_ended_is_not(
     assert old.converge(nodes=new.args.nodes).code == 0
 
 
+def test_a_journal_is_not_given_to_a_second_machine(old: Runner, new: Runner) -> None:
+    """It would be an older one than the first machine has by now."""
+    moved(old, new)
+    ended = old.call("hand-over", json.dumps({"to": "bastion (192.0.2.9)"}))
+    assert ended.code == 1
+    assert "the journal has moved to the machine that runs Pulumi; set movedFrom to that machine" in ended.err
+
+
 def test_without_its_journal_nothing_is_done_to_a_cluster(old: Runner, new: Runner) -> None:
     """Another machine that nobody moved the journal to, as an ephemeral agent is on its second run."""
     for ended in (new.call("enrolled"), new.converge()):

@@ -25,9 +25,15 @@ _WIDTH = 120
 def hand_over(cluster: Cluster, payload: HandOverPayload) -> None:
     """Seal the cluster's state, so that no command changes the cluster from here, and print it for the new machine.
 
-    A second call prints the same state again. Raise RunError if this machine has no journal.
+    A second call prints the same state again. Raise RunError if this machine has no journal, or has given it to
+    another machine.
     """
     with cluster.locked():
+        if cluster.moved_to() not in (None, payload["to"]):
+            raise RunError(
+                f"{cluster.folder}: the journal has moved to {cluster.moved_to()}; set movedFrom to that machine, or if"
+                " it never got the journal, rename journal.moved.json to journal.json"
+            )
         cluster.seal(payload["to"])
         journal = cluster.sealed_journal()
         if journal is None:
