@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import capacity, diff, hosts, preview, sandbox, sharing, workflows
+from tests.bench import arc, capacity, diff, hosts, preview, sandbox, sharing, workflows
 
 PARTS = {
+    "arc": arc.measure,
     "capacity": capacity.measure,
     "diff": diff.measure,
     "hosts": hosts.measure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import tarfile
 from typing import Any
 
@@ -47,6 +48,14 @@ def test_the_document_is_what_the_schema_says() -> None:
         "namespace": "",
         "purpose": "nodes and their GPUs",
     }
+
+
+def test_every_finding_is_explained() -> None:
+    judges = (ROOT / "tools/gpufleet_tools/doctor/judgement").glob("*.py")
+    in_code = {name for file in judges for name in re.findall(r'\bname="([a-z-]+)"', file.read_text())}
+    rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert len(in_code) > 30
+    assert in_code <= {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
 
 
 def definitions(chart: pathlib.Path) -> dict[str, list[str]]:

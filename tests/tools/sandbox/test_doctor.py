@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import urllib3.connectionpool
 import yaml
 
 from gpufleet_tools import cli
+from gpufleet_tools.api_server import ApiError, ApiServer
 from gpufleet_tools.arguments import parser
 from gpufleet_tools.doctor import crds, reading
 from gpufleet_tools.plan import stack
@@ -85,8 +87,25 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Iterator[Path]:
     content["users"] = [{"name": each["name"], "user": {"token": token}} for each in content["users"]]
     file = tmp_path / "limited"
     file.write_text(json.dumps(content))
+    wait_for(file, "/api/v1/nodes", allowed=True)
     yield file
     objects.prune(kubeconfig, [], OWNER)
+
+
+def wait_for(kubeconfig: Path, path: str, *, allowed: bool) -> None:
+    """Wait until the API server has noticed a change of permissions."""
+    deadline = time.monotonic() + 30
+    while True:
+        with ApiServer(api_server.configuration(kubeconfig)) as api:
+            try:
+                api.call("GET", path)
+                status = 200
+            except ApiError as error:
+                status = error.status
+        if (status == 200) == allowed:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
@@ -106,8 +125,8 @@ def test_every_request_is_a_get_and_few_permissions_suffice(
         return send(pool, method, url, *arguments, **options)
 
     monkeypatch.setattr(urllib3.connectionpool.HTTPConnectionPool, "urlopen", recorded)
-    code, out, _ = doctor(capsys, "--kubeconfig", str(limited))
-    assert code == cli.FINDINGS
+    code, out, err = doctor(capsys, "--kubeconfig", str(limited))
+    assert code == cli.FINDINGS, err
     assert "permission" not in out
     assert "controller-missing" in out
     assert "crds-" not in out
@@ -125,8 +144,9 @@ def test_what_may_not_be_read_is_named_and_the_rest_reported(
         rule["resources"] = [each for each in rule["resources"] if each not in ("secrets", "nodes")]
     role["rules"] = [rule for rule in role["rules"] if rule["resources"]]
     objects.apply(kubeconfig, [role], OWNER)
-    code, out, _ = doctor(capsys, "--kubeconfig", str(limited))
-    assert code == cli.FINDINGS
+    wait_for(limited, "/api/v1/nodes", allowed=False)
+    code, out, err = doctor(capsys, "--kubeconfig", str(limited))
+    assert code == cli.FINDINGS, err
     lines = out.splitlines()
     assert "no permission to list nodes; not checked: nodes and their GPUs" in lines
     places = "arc-systems, gpu-test-cluster, pytorch"
@@ -149,8 +169,10 @@ def test_roles_in_namespaces_suffice_for_objects_in_namespaces(
     empty = document_role() | {"rules": []}
     wanted = [role, empty, {**kinds, "metadata": here, "roleRef": reference, "subjects": subjects}]
     objects.apply(kubeconfig, wanted, OWNER)
-    code, out, _ = doctor(capsys, "--kubeconfig", str(limited), "--format", "json")
-    assert code == cli.FINDINGS
+    wait_for(limited, "/api/v1/nodes", allowed=False)
+    wait_for(limited, "/api/v1/namespaces/pytorch/pods", allowed=True)
+    code, out, err = doctor(capsys, "--kubeconfig", str(limited), "--format", "json")
+    assert code == cli.FINDINGS, err
     unread = json.loads(out)["unread"]
     pods = {each["namespace"] for each in unread if each["resource"] == "pods" and "listeners" in each["purpose"]}
     assert pods == {"arc-systems", "gpu-test-cluster"}, "those of pytorch were read"

@@ -5,7 +5,9 @@ Every request is a GET. The contents of Secrets are never read, only their metad
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +27,12 @@ _ARC_PODS = "app.kubernetes.io/component in (runner-scale-set-listener,controlle
 
 LOG_LINES = 40
 """Lines of a listener's log that are read if the listener does not stay up."""
+
+LOG_SECONDS, LOG_PAUSE = 10.0, 0.5
+"""Seconds to wait for the errors of all these listeners, and between two attempts."""
+
+LAST_WORDS = "Application returned an error"
+"""Text in the last line of a listener's log (cmd/ghalistener/main.go at 0.14.2)."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +160,7 @@ def read(api: ApiServer, scope: Scope, restless: Callable[[Snapshot], Collection
             crds=found_crds.result(),
             secrets={key: value for key, value in metadata if value != _FORBIDDEN},
         )
-    logs = {name: text for namespace, name in restless(snapshot) if (text := reader.log(namespace, name))}
-    return Snapshot(**{**vars(snapshot), "logs": logs, "unread": tuple(sorted(reader.unread))})
+    return dataclasses.replace(snapshot, logs=reader.logs(restless(snapshot)), unread=tuple(sorted(reader.unread)))
 
 
 _FORBIDDEN: Object = {"forbidden": True}
@@ -230,7 +237,24 @@ class _Reader:
                 found[plural] = crds.fields(answer)
         return found
 
-    def log(self, namespace: str, pod: str) -> str:
+    def logs(self, pods: Collection[tuple[str, str]]) -> dict[str, str]:
+        """Return the last lines of the logs of listeners that do not stay up, by pod. A pod that has just started has
+        not written its error yet."""
+        found: dict[str, str] = {}
+        deadline, waiting = time.monotonic() + LOG_SECONDS, [*pods]
+        while waiting:
+            found |= {name: text for namespace, name in waiting if (text := self._log(namespace, name))}
+            waiting = [each for each in waiting if LAST_WORDS not in found.get(each[1], "")]
+            if not waiting or self._forbidden_logs or time.monotonic() > deadline:
+                break
+            time.sleep(LOG_PAUSE)
+        return found
+
+    @property
+    def _forbidden_logs(self) -> bool:
+        return any(each.resource == "pods/log" for each in self.unread)
+
+    def _log(self, namespace: str, pod: str) -> str:
         """Return the last lines of a pod's log; empty if it cannot be read."""
         try:
             return self._api.text(f"/api/v1/namespaces/{namespace}/pods/{pod}/log", {"tailLines": str(LOG_LINES)})

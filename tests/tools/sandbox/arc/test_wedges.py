@@ -26,7 +26,7 @@ from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT
-from tests.tools.sandbox.arc.fleets import FIRST, MI300, SECOND, Real, until
+from tests.tools.sandbox.arc.fleets import FIRST, MI300, PATIENCE, SECOND, Real, until
 
 MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
 
@@ -59,7 +59,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 def fleet(sandbox: Real) -> Real:
     """The sandbox as the stack file declares it: the doctor finds nothing, and one job of SECOND runs."""
     sandbox.up(mi300_cluster=1)
-    until(lambda: not diagnosed(sandbox))
+    until_nothing_is_found(sandbox)
     until(lambda: sandbox.jobs(SECOND, "running") == 1)
     return sandbox
 
@@ -77,6 +77,13 @@ def log(root: Path, pod: str) -> str:
 
 def diagnosed(fleet: Real) -> list[Finding]:
     return list(diagnosis.diagnose(fleet.stack, fleet.kubeconfig).findings)
+
+
+def until_nothing_is_found(fleet: Real) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while findings := diagnosed(fleet):
+        assert time.monotonic() < deadline, findings
+        time.sleep(0.5)
 
 
 def found(fleet: Real, name: str, subject: str = SECOND) -> Finding:
@@ -105,7 +112,7 @@ def kubectl(fleet: Real, arguments: str) -> None:
 
 def assert_cured(fleet: Real, jobs: int) -> None:
     """The doctor finds nothing any more, no job was lost, and another job runs."""
-    until(lambda: not diagnosed(fleet))
+    until_nothing_is_found(fleet)
     assert fleet.jobs(SECOND, "running") == jobs
     fleet.github.call("queue", label=SECOND, count=1, seconds=None)
     until(lambda: fleet.jobs(SECOND, "running") == jobs + 1)
@@ -193,7 +200,7 @@ def test_a_rotated_key_did_not_reach_the_listener(fleet: Real) -> None:
     assert len(fleet.github.call("state")["credentials"]) == credentials, "nobody has noticed"
     run(*finding.commands)
     until(lambda: len(fleet.github.call("state")["credentials"]) == credentials + 1)
-    until(lambda: not diagnosed(fleet))
+    until_nothing_is_found(fleet)
     fleet.github.call("revoke-key", namespace=NAMESPACE, secret=SECRET, owner=NAMESPACE, current=False)
     assert_cured(fleet, jobs=1)
 
@@ -239,5 +246,5 @@ def test_runners_that_are_too_old(fleet: Real) -> None:
     image = re.search(r"image: (ghcr.io/saienduri/ghascale-rocm-dev):main", MI300)
     assert image
     fleet.up(MI300.replace(image[0], f"image: {image[1]}:newer"), linux_mi300_gpu_2=1)
-    until(lambda: not diagnosed(fleet))
+    until_nothing_is_found(fleet)
     until(lambda: fleet.jobs(FIRST, "running") == 1)

@@ -71,7 +71,7 @@ def _missing(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
                 f"kubectl patch deployment -n {controller.namespace} {controller.deployment} --type json -p '{patch}'",
             ),
         )
-    elif _settled_without_listener(view, found):
+    elif view.controller_runs and _is_settled(view, found):
         yield Finding(
             name="listener-missing",
             severity="error",
@@ -82,10 +82,10 @@ def _missing(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
         )
 
 
-def _settled_without_listener(view: View, found: Object) -> bool:
+def _is_settled(view: View, found: Object) -> bool:
+    """Return whether the controller must have applied the last change of a runner set."""
     written = changed(found, "f:spec")
-    since = (view.snapshot.now - written).total_seconds() if written else view.age(found)
-    return view.controller_runs and since > SETTLED
+    return ((view.snapshot.now - written).total_seconds() if written else view.age(found)) > SETTLED
 
 
 def _references(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Object) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _size(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Obje
     spec, applied = listener["spec"], found["spec"]
     live = (spec.get("minRunners", 0), spec.get("maxRunners"))
     wanted = (applied.get("minRunners", 0), applied.get("maxRunners"))
-    if live != wanted and None not in wanted:
+    if live != wanted and None not in wanted and _is_settled(view, found):
         namespace, name = identity(listener)
         yield Finding(
             name="listener-size",

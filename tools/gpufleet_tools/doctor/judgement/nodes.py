@@ -8,7 +8,10 @@ from decimal import Decimal
 from gpufleet import quantity
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.reading import Object
-from gpufleet_tools.doctor.view import SETTLED, View, identity, waiting_reason
+from gpufleet_tools.doctor.view import View, identity, waiting_reason
+
+STARTING = 300.0
+"""Seconds during which a new node may lack its GPUs: the device plugin starts after the node is ready."""
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -38,7 +41,7 @@ def _missing(machine: str) -> Finding:
 
 def _node(view: View, node: Object) -> Iterator[Finding]:
     expected, name = view.declared.devices.of(node), identity(node)[1]
-    if expected is None or view.age(node) < SETTLED:
+    if expected is None or view.age(node) < STARTING:
         return
     conditions = {each["type"]: each for each in node.get("status", {}).get("conditions", ())}
     ready = conditions.get("Ready", {})
@@ -83,7 +86,7 @@ def _plugin(view: View, daemon_set: Object) -> Iterator[Finding]:
     of the same namespace, such as those of kube-system, do not count."""
     status, (namespace, name) = daemon_set.get("status", {}), identity(daemon_set)
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-    if not _is_plugin(name) or ready >= wanted or view.age(daemon_set) < SETTLED:
+    if not _is_plugin(name) or ready >= wanted or view.age(daemon_set) < STARTING:
         return
     pods = [each for each in view.snapshot["device pods"] if _owned_by(each, daemon_set) and not _is_ready(each)]
     reason = f": {identity(pods[0])[1]}: {waiting_reason(pods[0])}" if pods else ""

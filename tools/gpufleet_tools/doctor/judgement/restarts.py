@@ -11,8 +11,8 @@ from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.reading import Object
 from gpufleet_tools.doctor.view import RESTART_WINDOW, SCALE_SET_ID, View, identity, replace_runner_set, scale_set_id
 
-Commands = Callable[[View, DeclaredScaleSet, Object, Object], tuple[str, ...]]
-"""Function that returns commands from a view, the declared scale set, its runner set and its listener."""
+Commands = Callable[[View, DeclaredScaleSet, Object], tuple[str, ...]]
+"""Function that returns commands from a view, the declared scale set and its listener."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Reason:
     commands: Commands
 
 
-def _register_again(_view: View, scale_set: DeclaredScaleSet, _found: Object, listener: Object) -> tuple[str, ...]:
+def _register_again(_view: View, scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
     """Return the commands that register a scale set again. Without the annotation, the controller registers it and
     writes the new ID; the EphemeralRunnerSet and the listener have the old one until they are replaced."""
     place, path = f"-n {scale_set.namespace} autoscalingrunnerset", f"{{.metadata.annotations.{SCALE_SET_ID}}}"
@@ -41,11 +41,11 @@ def _register_again(_view: View, scale_set: DeclaredScaleSet, _found: Object, li
     )
 
 
-def _renew_credentials(view: View, _scale_set: DeclaredScaleSet, _found: Object, _listener: Object) -> tuple[str, ...]:
+def _renew_credentials(view: View, _scale_set: DeclaredScaleSet, _listener: Object) -> tuple[str, ...]:
     return (f"gpufleet check {view.declared.stack}", f"pulumi up --stack {view.declared.stack}")
 
 
-def _watch(_view: View, _scale_set: DeclaredScaleSet, _found: Object, listener: Object) -> tuple[str, ...]:
+def _watch(_view: View, _scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
     namespace, name = identity(listener)
     return (f"kubectl get pods -n {namespace} --field-selector metadata.name={name} --watch",)
 
@@ -104,5 +104,5 @@ def finding(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Ob
         subject=scale_set.label,
         fact=f"{fact}: {meaning}",
         consequence=reason.consequence,
-        commands=reason.commands(view, scale_set, found, listener),
+        commands=reason.commands(view, scale_set, listener),
     )

@@ -186,12 +186,14 @@ def _expiry(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator[
     if day is None or _is_outdated(found) or today < day - datetime.timedelta(days=WARN_DAYS):
         return
     version, newest = live_version(scale_set, found), runner_releases.known().newest.version
-    since = f"has assigned no jobs to runner {version} since {day}" if today >= day else f"stops on {day}"
+    fact = f"GitHub assigns no jobs to runner {version} from {day} on"
+    if today >= day:
+        fact = f"GitHub has assigned no jobs to runner {version} since {day}"
     yield Finding(
         name="runner-expires",
         severity="error" if today >= day else "warning",
         subject=scale_set.label,
-        fact=f"GitHub {since}" if today >= day else f"GitHub assigns no jobs to runner {version} from {day} on",
+        fact=fact,
         consequence=f"Use runner {newest} or newer, and apply the stack file.",
         commands=(f"gpufleet check {view.declared.stack}", f"pulumi up --stack {view.declared.stack}"),
     )
