@@ -31,6 +31,9 @@ LOG_LINES = 40
 LOG_SECONDS, LOG_PAUSE = 10.0, 0.5
 """Seconds to wait for the errors of all these listeners, and between two attempts."""
 
+BUSY_SECONDS = 10.0
+"""Seconds during which a request is repeated if the API server is busy, as it is with new CRDs."""
+
 LAST_WORDS = "Application returned an error"
 """Text in the last line of a listener's log (cmd/ghalistener/main.go at 0.14.2)."""
 
@@ -265,14 +268,23 @@ class _Reader:
 
     def _get(self, path: str, query: Mapping[str, str], accept: str = "application/json") -> Object | None:
         """Return an object or a list; None if it does not exist, _FORBIDDEN if the user may not read it."""
-        try:
-            return self._api.call("GET", path, query=query, accept=accept)[1]
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            if error.status == 403:
-                return _FORBIDDEN
-            raise self._failure(error) from error
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return self._api.call("GET", path, query=query, accept=accept)[1]
+            except ApiError as error:
+                if error.status in (429, 503) and time.monotonic() < deadline:
+                    time.sleep(LOG_PAUSE)
+                    continue
+                return self._without(error)
+
+    def _without(self, error: ApiError) -> Object | None:
+        """Return the substitute for an object that an error denies. Raises DoctorError for other errors."""
+        if error.status == 404:
+            return None
+        if error.status == 403:
+            return _FORBIDDEN
+        raise self._failure(error) from error
 
     def _failure(self, error: ApiError) -> DoctorError:
         address = self._api.settings.host
