@@ -35,9 +35,13 @@ class StackFileProblem:
     """Path of the value: the configuration key without its namespace, then keys and indices. Empty for the file as a
     whole."""
     message: str
-    """What is wrong, what is allowed and what to do. Contains no secrets."""
+    """What is wrong, what is allowed and what to do; secrets in it are replaced."""
     code: str = ""
     """Name of the rule; empty for a value of the wrong type or form. It stays the same when the message is reworded."""
+
+    def __post_init__(self) -> None:
+        # Messages name what the user wrote: other keys, too.
+        object.__setattr__(self, "message", redacted(self.message))
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -82,6 +82,7 @@ def test_efa_interfaces_take_the_place_of_addresses() -> None:
     assert EFA not in capacity(instance_types()["g5.2xlarge"], node_class("a"))
 
 
+@pytest.mark.process
 def test_efa_interfaces_are_those_of_karpenters_own_copy() -> None:
     """Of the few types that Karpenter's tests describe."""
     text = karpenter_file("pkg/fake/zz_generated.describe_instance_types.go").read_text()
