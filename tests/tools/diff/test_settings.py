@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from gpufleet_stacks.settings import load, schema
+from gpufleet_stacks.settings.kinds import model_of
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.settings import Settings
@@ -187,6 +189,8 @@ def pull_request(path: str, folder: pathlib.Path) -> Difference:
     """Return what a change of that setting alone does."""
     section = path.removesuffix(".kind")
     for name, document in edits(path):
+        if not well_formed(document):
+            continue
         try:
             head = loaded(document, folder)
         except InvalidSettings:
@@ -196,6 +200,18 @@ def pull_request(path: str, folder: pathlib.Path) -> Difference:
         if rows == {path} or (section != path and path in rows and all(each.startswith(section) for each in rows)):
             return compared(evaluated_base(name), evaluated(head))
     return otherwise(path)
+
+
+def well_formed(document: Document) -> bool:
+    """Whether each value is valid by itself. That is decided far sooner than what the rules say of all of them."""
+    prefix = f"{NAMESPACE}:"
+    values = {key.removeprefix(prefix): value for key, value in document["config"].items() if key.startswith(prefix)}
+    model = model_of(values)
+    try:
+        model.model_validate({key: value for key, value in values.items() if key in load._sections(model)})
+    except ValidationError:
+        return False
+    return True
 
 
 def otherwise(path: str) -> Difference:
