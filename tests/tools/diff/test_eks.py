@@ -217,7 +217,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         code=1,
         headline="refused: protection-removed",
         refused="protection-removed in aws",
-        resources="2 updated",
+        resources="2 updated; not protected from deletion: gpu: deletionProtection: false",
         says=("Cluster gpu and Vpc gpu-network would no longer be protected",),
     ),
     "take-the-device-plugin-back": PullRequest(
