@@ -330,6 +330,15 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="1 updated",
         says=("/var/run/docker.sock of the node gives pods control over the node through /run/docker.sock",),
     ),
+    "give-a-label-another-one-beside-it": PullRequest(
+        edits=((MI300, "      max: 8\n", "      max: 8\n      additionalLabels: [fast]\n"),),
+        code=1,
+        headline="refused: additional-labels",
+        refused="additional-labels in mi300",
+        users="1 label changed",
+        resources="1 updated",
+        says=("additionalLabels of mi300-cluster none → fast: ARC sends labels to GitHub only when it creates",),
+    ),
     "move-a-project-to-another-namespace": PullRequest(
         edits=((MI300, "namespace: test-cluster\n", "namespace: ci\n"),),
         code=1,

@@ -31,6 +31,7 @@ _REFUSED_WARNINGS = frozenset({"mutable-image", "open-endpoint"})
 
 _OWN = frozenset(
     {
+        "additional-labels",
         "arc-minor-version",
         "arc-replaced",
         "arc-upgrade",
@@ -116,6 +117,7 @@ def refused_changes(
         if finding.severity == "error" or finding.name in _REFUSED_WARNINGS:
             yield finding.name, f"{finding.path}: {finding.message}"
     yield from _namespaces(old.resources, new.resources)
+    yield from _additional_labels(old.resources, new.resources)
     yield from _controller_replaced(old.resources, new.resources)
     yield from refused_arc_versions(old.resources, new.resources)
     yield from _unprotected(old.resources, new.resources)
@@ -154,6 +156,21 @@ def _namespaces(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
             f" {named} from the stack file (--allow label-removed) and run pulumi up; then change the namespace,"
             " restore the labels and run pulumi up",
         )
+
+
+def _additional_labels(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
+    """Yield changed additional labels of existing scale sets. ARC sends them to GitHub only with a new scale set
+    (actions/actions-runner-controller#4424)."""
+    before, after = runner_releases(old), runner_releases(new)
+    for label in sorted(before.keys() & after.keys()):
+        was, now = ([*side[label].inputs["values"].get("scaleSetLabels", [])] for side in (before, after))
+        if was != now:
+            yield (
+                "additional-labels",
+                f"additionalLabels of {label} {', '.join(was) or 'none'} → {', '.join(now) or 'none'}: ARC sends labels"
+                " to GitHub only when it creates a scale set, so GitHub keeps the old ones, and jobs with new ones"
+                " queue; add a runner with the new labels, and deprecate this one",
+            )
 
 
 def _registers_alike(*releases: EvaluatedResource) -> bool:
