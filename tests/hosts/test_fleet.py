@@ -128,14 +128,19 @@ def test_ten_faults_of_ten_hosts_are_ten_lines(
     assert ended.out.splitlines()[-1] == "10 machines surveyed, 10 with something to fix"
 
 
-def test_a_sound_fleet_has_nothing_to_fix(
-    hosts: Hosts, project: MakeProject, gpufleet: Gpufleet, tmp_path: pathlib.Path
-) -> None:
+def three_sound_hosts(hosts: Hosts, project: MakeProject) -> pathlib.Path:
+    """Starts them, and returns the folder of a project that declares them."""
     for name in ("node-1", "node-2", "node-3"):
         make_sound(host := hosts.start(name))
         add_mi300x(host)
     nodes = "\n".join(entry(host, roles=["control_plane", "etcd", "worker"]) for host in hosts.started.values())
-    root = project({"lab": FLEET % nodes})
+    return project({"lab": FLEET % nodes})
+
+
+def test_a_sound_fleet_has_nothing_to_fix(
+    hosts: Hosts, project: MakeProject, gpufleet: Gpufleet, tmp_path: pathlib.Path
+) -> None:
+    root = three_sound_hosts(hosts, project)
     ended = gpufleet("-C", root, "hosts", "lab", "--identity", identity_of(hosts, tmp_path))
     assert (ended.code, ended.err) == (0, "")
     assert lines_by_host(ended.out) == {name: ["nothing"] for name in hosts.started}
@@ -145,11 +150,7 @@ def test_a_sound_fleet_has_nothing_to_fix(
 def test_an_unreachable_host_is_one_line_and_not_a_path_of_the_others(
     hosts: Hosts, project: MakeProject, gpufleet: Gpufleet, tmp_path: pathlib.Path
 ) -> None:
-    for name in ("node-1", "node-2", "node-3"):
-        make_sound(host := hosts.start(name))
-        add_mi300x(host)
-    nodes = "\n".join(entry(host, roles=["control_plane", "etcd", "worker"]) for host in hosts.started.values())
-    root = project({"lab": FLEET % nodes})
+    root = three_sound_hosts(hosts, project)
     hosts.started["node-2"].stop()
     ended = gpufleet("-C", root, "hosts", "lab", "--identity", identity_of(hosts, tmp_path))
     found = lines_by_host(ended.out)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from gpufleet.bare_metal import HostNeeds, NvidiaContainerToolkitArgs
-from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES, root_shell, toolkit_script
+from gpufleet.bare_metal.container_toolkit import TOOLKIT_PACKAGES, toolkit_script
+from gpufleet.bare_metal.ssh import root_shell
 from gpufleet_tools.hosts.survey import Survey, survey
 from tests.hosts import package_repository
 from tests.hosts.base_layer import BaseLayer
@@ -31,7 +32,7 @@ class Toolkit:
     args: NvidiaContainerToolkitArgs
 
     def run(self, verb: str) -> Ended:
-        command = f"{root_shell(self.args.login.user)} {verb}"
+        command = f"{root_shell(self.host.ssh, self.args.login)} {verb}"
         return self.hosts.ssh(self.host, command, stdin=toolkit_script(self.args), login=self.args.login)
 
     def install(self) -> list[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pulumi
-from pulumi_command.remote import Command
 
-from gpufleet.bare_metal.ssh import SshHost, SshLogin, connection, ssh_problems, user_of
+from gpufleet.bare_metal.host_script import install_on_hosts
+from gpufleet.bare_metal.ssh import SshHost, SshLogin, ssh_problems
 from gpufleet.problem import Problem, refuse
 
 NVIDIA_CONTAINER_TOOLKIT_REPOSITORY = "https://nvidia.github.io/libnvidia-container/stable/deb"
@@ -138,29 +138,9 @@ class NvidiaContainerToolkit(pulumi.ComponentResource):
         super().__init__("gpu-runners:index:NvidiaContainerToolkit", name, None, opts)
         script = toolkit_script(args)
         self.verification = script
-        for host in args.hosts:
-            shell = root_shell(user_of(host, args.login))
-            Command(
-                f"{name}-{host.name}",
-                connection=connection(host, args.login),
-                create=f"{shell} install",
-                update=f"{shell} install",
-                delete=f"{shell} remove",
-                # Passed as standard input: pulumi-command quotes the whole command in every error.
-                stdin=script + checked_comment(args.checked),
-                # A default sshd rejects these variables, with a warning for each.
-                add_previous_output_in_env=False,
-                # No input causes a replacement. If one is forced, `remove` must run before `install`.
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs], delete_before_replace=True),
-            )
+        install_on_hosts(name, args.hosts, args.login, script + checked_comment(args.checked), self, args.needs)
         self.ready = self
         self.register_outputs({"version": args.version})
-
-
-def root_shell(user: str) -> str:
-    """Return the command with which a user runs a script from standard input as root. If sudo would ask for a password,
-    it fails with one line."""
-    return "sh -s" if user == "root" else "sudo -n sh -s"
 
 
 def checked_comment(checked: str) -> str:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import pulumi
-from pulumi_command.remote import Command
 
-from gpufleet.bare_metal.container_toolkit import root_shell
-from gpufleet.bare_metal.ssh import SshHost, SshLogin, connection, ssh_problems, user_of
+from gpufleet.bare_metal.host_script import install_on_hosts
+from gpufleet.bare_metal.ssh import SshHost, SshLogin, ssh_problems
 from gpufleet.problem import Problem, refuse
 
 INSTALLER = pathlib.Path(__file__).with_suffix(".sh")
@@ -86,19 +85,7 @@ class EtcdSnapshots(pulumi.ComponentResource):
     def __init__(self, name: str, args: EtcdSnapshotsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         refuse(name, snapshot_problems(args))
         super().__init__("gpu-runners:index:EtcdSnapshots", name, None, opts)
-        for host in args.hosts:
-            shell = root_shell(user_of(host, args.login))
-            Command(
-                f"{name}-{host.name}",
-                connection=connection(host, args.login),
-                create=f"{shell} install",
-                update=f"{shell} install",
-                delete=f"{shell} remove",
-                # Passed as standard input: pulumi-command quotes the whole command in every error.
-                stdin=installer(args),
-                add_previous_output_in_env=False,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[*args.needs], delete_before_replace=True),
-            )
+        install_on_hosts(name, args.hosts, args.login, installer(args), self, args.needs)
         self.ready = self
         self.register_outputs({"every_hours": args.every_hours})
 

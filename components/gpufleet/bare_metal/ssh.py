@@ -163,6 +163,12 @@ def user_of(host: SshHost, login: SshLogin) -> str:
     return host.user or login.user
 
 
+def root_shell(host: SshHost, login: SshLogin) -> str:
+    """Return the command that runs a script from standard input as root on a host. If sudo would ask for a password, it
+    fails with one line."""
+    return "sh -s" if user_of(host, login) == "root" else "sudo -n sh -s"
+
+
 def public_key(line: str) -> str:
     """Return a public key without its comment."""
     return " ".join(line.split()[:2])

@@ -149,6 +149,5 @@ your own machines have no EFA interfaces."""
 
 def shares(asks: Amounts, node: Amounts) -> dict[str, float]:
     """Return the share of a node that one job uses, by resource."""
-    return {
-        name: round(ask / have, 4) for name, ask, have in zip(RESOURCES, asks, node, strict=False) if ask and have
-    }  # fmt: skip
+    amounts = zip(RESOURCES[: len(asks)], asks, node, strict=True)
+    return {name: round(ask / have, 4) for name, ask, have in amounts if ask and have}

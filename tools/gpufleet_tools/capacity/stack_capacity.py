@@ -138,11 +138,8 @@ def _shape_name(labels: dict[str, str]) -> str:
 def _demand(settings: BareMetalSettings, label: str, runner: Runner) -> Demand:
     profile, pool = settings.profile(runner), settings.pool(runner)
     asks = _amounts(runner.gpus, runner.cpu, runner.memory, profile.ephemeral_storage or "0", 1, ROUND_CEILING)
-    taking = (
-        _shape_name(pool.node_labels(node))
-        for node in pool.available().values()
-        if profile.node_selector.items() <= pool.node_labels(node).items()
-    )
+    selected, available = pool.selected_by(profile.node_selector), pool.available()
+    taking = (_shape_name(pool.node_labels(node)) for name, node in selected.items() if name in available)
     return Demand(label, asks, runner.max, frozenset(taking))
 
 

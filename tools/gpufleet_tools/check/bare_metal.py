@@ -81,8 +81,8 @@ def _may_run_in(settings: BareMetalSettings, runner: Runner, name: str) -> bool:
         return False
     if runner.gpus and settings.gpu_resource(name) != settings.gpu_resource(settings.pool_name(runner)):
         return False
-    selected = any(profile.node_selector.items() <= pool.node_labels(node).items() for node in pool.nodes.values())
-    return selected and not repelling(pool.taints, profile.tolerations) and _holds(pool, runner)
+    is_selected = bool(pool.selected_by(profile.node_selector))
+    return is_selected and not repelling(pool.taints, profile.tolerations) and _holds(pool, runner)
 
 
 def _holds(pool: NodePool, runner: Runner) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from gpufleet.bare_metal.preflight.facts import HostFacts, parse_facts, preflight_script
 from gpufleet.bare_metal.preflight.needs import HostNeeds
 from gpufleet.bare_metal.preflight.rules import preflight_failures
-from gpufleet.bare_metal.ssh import SshHost, SshLogin, ssh_problems, user_of
+from gpufleet.bare_metal.ssh import SshHost, SshLogin, root_shell, ssh_problems
 from gpufleet.problem import refuse
 from gpufleet_tools.hosts import between_hosts
 from gpufleet_tools.hosts.clients import (
@@ -151,7 +151,7 @@ async def _report(config: pathlib.Path, parameters: Survey, host: SshHost) -> Ho
         async with asyncio.timeout(parameters.seconds):
             facts, skew = await _facts(config, host)
             for script in parameters.verifications.values() if facts.root and is_verified else ():
-                _, errors, _ = await run(config, host, f"{_root_shell(host, parameters.login)} verify", script)
+                _, errors, _ = await run(config, host, f"{root_shell(host, parameters.login)} verify", script)
                 failures += errors.splitlines()
     except TimeoutError:
         failures.append(f"ssh: not finished within {parameters.seconds:g} s; check its load")
@@ -160,10 +160,6 @@ async def _report(config: pathlib.Path, parameters: Survey, host: SshHost) -> Ho
     except ValueError as error:
         failures.append(f"facts: {error}")
     return HostReport(host, facts, tuple(failures), time.monotonic() - began, skew)
-
-
-def _root_shell(host: SshHost, login: SshLogin) -> str:
-    return "sh -s" if user_of(host, login) == "root" else "sudo -n sh -s"
 
 
 async def _facts(config: pathlib.Path, host: SshHost) -> tuple[HostFacts, float]:
@@ -186,7 +182,7 @@ async def _paths(
 ) -> Paths:
     """Return what a host measures, as root where possible."""
     facts = reports[host.name].facts
-    shell = _root_shell(host, parameters.login) if facts and facts.root else "sh -s"
+    shell = root_shell(host, parameters.login) if facts and facts.root else "sh -s"
     try:
         async with asyncio.timeout(parameters.seconds):
             printed, _, _ = await run(config, host, shell, measuring[host.name])

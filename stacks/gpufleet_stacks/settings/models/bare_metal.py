@@ -193,6 +193,10 @@ class NodePool(Model):
         site = {SITE_LABEL: node.site} if node.site else {}
         return self.labels | site | node.labels
 
+    def selected_by(self, selector: Mapping[str, str]) -> dict[str, NodeSettings]:
+        """Return the machines whose nodes have all labels of a selector, by node name."""
+        return {name: node for name, node in self.nodes.items() if selector.items() <= self.node_labels(node).items()}
+
     def in_maintenance(self) -> dict[str, Maintenance]:
         """Return the maintenance of each machine whose own or whose pool's has begun, by node name."""
         entries = {name: (node.maintenance, self.maintenance) for name, node in self.nodes.items()}
@@ -282,8 +286,8 @@ class BareMetalSettings(Settings):
         """Return a runner whose `max` has shrunk like the number of machines that it can run on, for as long as others
         are in maintenance."""
         runner = self.runners[label]
-        pool, selector = self.pool(runner), self.profile(runner).node_selector.items()
-        usable = {name for name, node in pool.nodes.items() if selector <= pool.node_labels(node).items()}
+        pool = self.pool(runner)
+        usable = pool.selected_by(self.profile(runner).node_selector).keys()
         available = usable & pool.available().keys()
         if available == usable:
             return runner
@@ -293,12 +297,9 @@ class BareMetalSettings(Settings):
     def reduced_by(self, label: str) -> Maintenance | None:
         """Return the maintenance that reduces the capacity of a label the longest; None if none does."""
         runner = self.runners[label]
-        pool, selector = self.pool(runner), self.profile(runner).node_selector.items()
-        away = [
-            entry
-            for name, entry in pool.in_maintenance().items()
-            if selector <= pool.node_labels(pool.nodes[name]).items()
-        ]
+        pool = self.pool(runner)
+        usable = pool.selected_by(self.profile(runner).node_selector)
+        away = [entry for name, entry in pool.in_maintenance().items() if name in usable]
         return max(away, key=lambda entry: entry.until, default=None)
 
     def accelerator_name(self, runner: Runner) -> str:

@@ -76,8 +76,7 @@ def a_node_takes_the_runner(settings: BareMetalSettings) -> Iterator[Problem]:
     """Require that at least one node of the pool has the labels that a runner selects."""
     for runner in settings.runners.values():
         profile, pool = settings.profile(runner), settings.pool(runner)
-        selects = profile.node_selector.items()
-        if not any(selects <= pool.node_labels(node).items() for node in pool.nodes.values()):
+        if not pool.selected_by(profile.node_selector):
             pairs = ", ".join(f"{key}={value}" for key, value in sorted(profile.node_selector.items()))
             message = f"no node of the pool has the labels {pairs}; add them to the pool's labels, or select fewer"
             yield Problem(("profiles", str(runner.profile), "nodeSelector"), "no-node-selected", message)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.stack import Stack
 from gpufleet_tools.sandbox import arc_stand_in, lifecycle, real_arc, state
+from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.control_plane import api_server, objects
+from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT
+
+MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
+"""Variables that ARC's own programs and charts require, and that are not set."""
+
+REQUIRES_ARC = pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set")
 
 MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
 FIRST, SECOND = "linux-mi300-gpu-2", "mi300-cluster"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,18 +9,11 @@ import pytest
 
 from gpufleet_tools.plan import stack
 from gpufleet_tools.sandbox import lifecycle, simulated_github
-from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.control_plane import api_server
-from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT, MakeProject
-from tests.tools.sandbox.arc.fleets import FIRST, SECOND, Real, until
+from tests.tools.sandbox.arc.fleets import FIRST, REQUIRES_ARC, SECOND, Real, until
 
-MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set"),
-]
+pytestmark = [pytest.mark.slow, REQUIRES_ARC]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +21,11 @@ import yaml
 
 from gpufleet.arc.scale_set import CREDENTIALS_REVISION
 from gpufleet_tools.sandbox import lifecycle, real_arc
-from gpufleet_tools.sandbox.arc import charts, programs
-from gpufleet_tools.sandbox.rehearsal import CHARTS
+from gpufleet_tools.sandbox.arc import charts
 from tests.conftest import MakeProject
-from tests.tools.sandbox.arc.fleets import FIRST, MI300, PATIENCE, SECOND, Real, until
+from tests.tools.sandbox.arc.fleets import FIRST, MI300, PATIENCE, REQUIRES_ARC, SECOND, Real, until
 
-MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
-
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.slow, REQUIRES_ARC]
 
 PROJECT, SECRET = "gpu-test-cluster", "pre-defined-rocm-secret"
 """Project of SECOND, whose namespace and repository have its name, and its Secret."""

@@ -6,7 +6,6 @@ which of them ran (tests/conftest.py).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from gpufleet_tools.sandbox import lifecycle
-from gpufleet_tools.sandbox.arc import programs
-from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT
-from tests.tools.sandbox.arc.fleets import FIRST, MI300, SECOND, Fleet, Manifest, Real, Simulated, until
-
-MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
+from tests.tools.sandbox.arc.fleets import FIRST, MI300, REQUIRES_ARC, SECOND, Fleet, Manifest, Real, Simulated, until
 
 OLD_IMAGE, NEW_IMAGE = "ghcr.io/saienduri/ghascale-rocm-dev:main", "ghcr.io/saienduri/ghascale-rocm-dev:other"
 CHANGED = MI300.replace(OLD_IMAGE, NEW_IMAGE)
@@ -138,7 +133,7 @@ KINDS: dict[str, type[Fleet]] = {"simulated": Simulated, "real": Real}
 
 _RUNS_REAL = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set"),
+    REQUIRES_ARC,
 ]
 
 

@@ -22,19 +22,11 @@ from gpufleet_tools.api_server import ApiServer
 from gpufleet_tools.doctor import diagnosis
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.sandbox import lifecycle, real_arc
-from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.build import binaries
-from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT
-from tests.tools.sandbox.arc.fleets import FIRST, MI300, PATIENCE, SECOND, Real, until
+from tests.tools.sandbox.arc.fleets import FIRST, MI300, PATIENCE, REQUIRES_ARC, SECOND, Real, until
 
-MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
-
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.slow, REQUIRES_ARC]
 
 NAMESPACE, SECRET = "gpu-test-cluster", "pre-defined-rocm-secret"
 """Namespace and credentials of SECOND."""

@@ -1,5 +1,4 @@
-"""Payloads of the driver's commands, which Pulumi sends as JSON on standard input. `reset` has
-none.
+"""Payloads of the driver's commands, which Pulumi sends as JSON on standard input. `reset` has none.
 
 Sent unchanged to the machine that runs kubespray: standard library only.
 """
