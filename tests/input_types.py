@@ -19,6 +19,7 @@ import pulumi
 from pulumi import _types
 from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan, Unknown, revealed
 
 
@@ -34,10 +35,9 @@ def wrong_inputs(plan: Plan) -> list[str]:
         # Neither objects of CRDs nor components of ours have a class of the SDK's.
         if resource.kind != "provider" and resource.type in classes:
             found += _faults(revealed(resource.inputs), inputs_class(resource.type), resource.name)
-    for release in plan.releases():
-        if release.is_scale_set:
-            path = f"{release.name}.values.template"
-            found += _faults(revealed(release.values["template"]), PodTemplateSpecArgs, path)
+    for release in arc_releases.scale_sets(plan):
+        path = f"{release.name}.values.template"
+        found += _faults(revealed(release.values["template"]), PodTemplateSpecArgs, path)
     return found
 
 

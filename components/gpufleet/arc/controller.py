@@ -9,10 +9,10 @@ from typing import Any, Literal
 import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
 
+from gpufleet.arc.charts import ARC_REGISTRY, CONTROLLER_CHART
 from gpufleet.arc.upgrade import before_upgrade
 from gpufleet.chart import Chart
 
-ARC_REGISTRY = "oci://ghcr.io/actions/actions-runner-controller-charts"
 ARC_VERSION = "0.14.2"
 
 JOB_LABELS = ("organization", "repository")
@@ -100,7 +100,7 @@ class ArcController(pulumi.ComponentResource):
         args = args or ArcControllerArgs()
         super().__init__("gpu-runners:index:ArcController", name, None, opts)
         chart = Chart(
-            name="gha-runner-scale-set-controller",
+            name=CONTROLLER_CHART,
             registry=ARC_REGISTRY,
             version=args.version,
             mirror=args.chart_mirror,

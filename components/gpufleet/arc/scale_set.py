@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from gpufleet.arc.controller import ARC_REGISTRY
+from gpufleet.arc.charts import ARC_REGISTRY, SCALE_SET_CHART
 from gpufleet.arc.runner_pod import pod_template
 from gpufleet.arc.scale_set_args import LABEL_LIMIT, KubernetesMode, RunnerScaleSetArgs
 from gpufleet.arc.strategic_merge import merged
@@ -34,7 +34,7 @@ class RunnerScaleSet(pulumi.ComponentResource):
         refuse(name, scale_set_problems(args))
         super().__init__("gpu-runners:index:RunnerScaleSet", name, None, opts)
         chart = Chart(
-            name="gha-runner-scale-set",
+            name=SCALE_SET_CHART,
             registry=ARC_REGISTRY,
             version=args.controller.version,
             mirror=args.controller.chart_mirror,

@@ -11,6 +11,7 @@ from gpufleet.amd import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from gpufleet.amd.device_plugin import LABELLER_PROPERTIES, PARTITIONS_PER_GPU, gpu_resource
 from gpufleet_stacks import bare_metal as conductor
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan
 from tests.recording import on_cluster, recorded, the
 
@@ -223,7 +224,7 @@ def test_plugin_and_runners_agree_on_the_name(naming: str, partition: dict[str, 
     """Renamed in one place only, runners would stay pending for ever."""
     given = settings(naming=naming, partition=partition)
     found = recorded(lambda: conductor.build(given))
-    (scale_set,) = (release for release in found.releases() if release.is_scale_set)
+    (scale_set,) = arc_releases.scale_sets(found)
     (runner,) = scale_set.values["template"]["spec"]["containers"]
     assert runner["resources"]["requests"][name] == runner["resources"]["limits"][name] == 8
     assert [key for key in runner["resources"]["limits"] if key.startswith("amd.com/")] == [name]

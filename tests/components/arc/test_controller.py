@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpufleet.arc import ArcController, ArcControllerArgs
-from gpufleet.arc.controller import ARC_REGISTRY, ARC_VERSION, listener_metrics, service_account_name
+from gpufleet.arc.charts import ARC_REGISTRY
+from gpufleet.arc.controller import ARC_VERSION, listener_metrics, service_account_name
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan
 from tests.recording import on_cluster, recorded, release, the
 
@@ -51,7 +53,8 @@ def test_its_chart_comes_by_exact_version_from_anywhere(mirror: str | None, char
     made, plan = controller(chart_mirror=mirror)
     found = release(plan, "arc")
     assert (found.chart, found.version, found.repository) == (chart, ARC_VERSION, repository)
-    assert not found.is_scale_set
+    assert arc_releases.controller(plan) == found
+    assert not arc_releases.scale_sets(plan)
     assert made.reference.chart_mirror == mirror
 
 

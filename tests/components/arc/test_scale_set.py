@@ -27,14 +27,15 @@ from gpufleet.arc import (
     RunnerScaleSetArgs,
     Volume,
 )
-from gpufleet.arc.controller import ARC_REGISTRY, ARC_VERSION
+from gpufleet.arc.charts import ARC_REGISTRY
+from gpufleet.arc.controller import ARC_VERSION
 from gpufleet.arc.runner_pod import docker_runner_script
 from gpufleet.arc.scale_set import scale_set_problems
 from gpufleet.arc.scale_set_args import SecretKey
 from gpufleet.problem import InvalidArguments
 from gpufleet_stacks import runners
 from gpufleet_stacks.settings import load
-from gpufleet_tools.plan import stack
+from gpufleet_tools.plan import arc_releases, stack
 from gpufleet_tools.plan.plan import Plan
 from tests.recording import on_cluster, recorded, release, stays_for, the
 
@@ -619,16 +620,15 @@ def test_charts_come_by_exact_version_from_anywhere(mirror: str | None, chart: s
     plan = recorded(lambda: RunnerScaleSet("scale-set", args, on_cluster()))
     found = release(plan, "mi300-cluster")
     assert (found.chart, found.version, found.repository) == (chart, ARC_VERSION, repository)
-    assert found.is_scale_set
+    assert found in arc_releases.scale_sets(plan)
 
 
 def test_values_are_known_to_the_chart(mi300: Plan, scale_set_chart: Any) -> None:
     """The chart has no schema: a key it does not know is silently ignored."""
-    for each in mi300.releases():
-        if each.is_scale_set:
-            # The chart hands listenerTemplate on as it is; the API server holds it against the CRD.
-            free = (("template", "spec"), ("listenerTemplate",))
-            assert scale_set_chart.unknown(each.values, free=free) == []
+    for each in arc_releases.scale_sets(mi300):
+        # The chart hands listenerTemplate on as it is; the API server holds it against the CRD.
+        free = (("template", "spec"), ("listenerTemplate",))
+        assert scale_set_chart.unknown(each.values, free=free) == []
 
 
 def test_an_enterprise_server_behind_a_proxy_is_passed_on_and_known_to_the_chart(scale_set_chart: Any) -> None:
@@ -703,9 +703,9 @@ def test_nothing_that_a_scale_set_needs_waits_for_it_to_stay() -> None:
 
 
 def test_every_scale_set_of_the_stack_goes_first(mi300: Plan) -> None:
-    controller, *scale_sets = sorted(mi300.releases(), key=lambda each: each.is_scale_set)
+    controller, scale_sets = arc_releases.controller(mi300), arc_releases.scale_sets(mi300)
     assert scale_sets
-    assert not controller.is_scale_set
+    assert controller is not None
     for each in scale_sets:
         stay = stays_for(mi300, each.resource)
         assert controller.resource.urn in stay
@@ -732,8 +732,8 @@ def test_scale_sets_and_controller_of_the_stack_have_one_version(mi300: Plan) ->
 
 
 def test_scale_sets_of_the_stack_name_the_account_of_its_controller(mi300: Plan) -> None:
-    (controller,) = (each for each in mi300.releases() if not each.is_scale_set)
-    for each in mi300.releases():
-        if each.is_scale_set:
-            account = {"name": f"{controller.name}-gha-rs-controller", "namespace": controller.namespace}
-            assert each.values["controllerServiceAccount"] == account
+    controller = arc_releases.controller(mi300)
+    assert controller is not None
+    account = {"name": f"{controller.name}-gha-rs-controller", "namespace": controller.namespace}
+    for each in arc_releases.scale_sets(mi300):
+        assert each.values["controllerServiceAccount"] == account

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpufleet_tools.plan import stack
-from gpufleet_tools.plan.plan import UNKNOWN, Plan, Release, Resource, revealed
+from gpufleet_tools.plan import arc_releases, stack
+from gpufleet_tools.plan.plan import UNKNOWN, Plan, Resource, revealed
 from tests.conftest import ROOT, MakeProject
 from tests.recording import release, stays_for, the
 
@@ -51,10 +51,6 @@ def manifest(plan: Plan, kind: str, name: str) -> Any:
     return revealed(found)
 
 
-def scale_sets(plan: Plan) -> list[Release]:
-    return [each for each in plan.releases() if each.is_scale_set]
-
-
 # -- network ----------------------------------------------------------------------------------------------------------
 
 
@@ -73,9 +69,10 @@ def test_the_pods_of_the_system_are_on_the_system_nodes(dev: Plan) -> None:
     (group,) = of(dev, "NodeGroup")
     selector = {"gpu-runners/nodes": "system"}
     assert selector.items() <= group.inputs["labels"].items()
-    (controller,) = [each for each in dev.releases() if each.chart_name == "gha-runner-scale-set-controller"]
+    controller = arc_releases.controller(dev)
+    assert controller is not None
     assert controller.values["nodeSelector"] == selector
-    templates = {each.name: each.values["listenerTemplate"]["spec"] for each in scale_sets(dev)}
+    templates = {each.name: each.values["listenerTemplate"]["spec"] for each in arc_releases.scale_sets(dev)}
     assert templates.keys() == {"linux-cpu-4", "linux-nvidia-gpu"}
     for spec in templates.values():
         assert (spec["nodeSelector"], [each["name"] for each in spec["containers"]]) == (selector, ["listener"])
@@ -86,10 +83,12 @@ def test_the_pods_of_the_system_are_on_the_system_nodes(dev: Plan) -> None:
 
 def test_machines_of_ones_own_have_no_system_nodes() -> None:
     plan = stack.read(ROOT, "mi300").plan()
-    listeners = [each.values.get("listenerTemplate", {}).get("spec", {}) for each in scale_sets(plan)]
+    listeners = [each.values.get("listenerTemplate", {}).get("spec", {}) for each in arc_releases.scale_sets(plan)]
     assert listeners
     assert all("nodeSelector" not in spec for spec in listeners)
-    assert all("nodeSelector" not in each.values for each in plan.releases() if not each.is_scale_set)
+    controller = arc_releases.controller(plan)
+    assert controller is not None
+    assert "nodeSelector" not in controller.values
 
 
 def test_karpenter_asks_for_no_prices_where_no_way_leads_out(planned: Planned, dev: Plan) -> None:
@@ -174,7 +173,7 @@ def test_the_smoke_workload_goes_before_the_plugin(dev: Plan) -> None:
 
 def test_scale_sets_go_before_credentials_and_controller_and_these_before_namespaces(dev: Plan) -> None:
     controller, secret = the(dev, "Release", "arc"), the(dev, "Secret")
-    for each in scale_sets(dev):
+    for each in arc_releases.scale_sets(dev):
         assert {controller.urn, secret.urn} <= stays_for(dev, each.resource)
     assert the(dev, "Namespace", "arc-namespace").urn in stays_for(dev, controller)
     assert the(dev, "Namespace", "gpu-test-cluster-namespace").urn in stays_for(dev, secret)
@@ -366,8 +365,8 @@ def test_without_gpus_there_is_no_plugin(planned: Planned) -> None:
 def test_runner_pods_stay_on_their_pool_and_are_not_disturbed(planned: Planned, text: str) -> None:
     plan = planned(text)
     content = yaml.safe_load(text)["config"]
-    assert scale_sets(plan)
-    for each in scale_sets(plan):
+    assert arc_releases.scale_sets(plan)
+    for each in arc_releases.scale_sets(plan):
         profile = content["gpu-runners:profiles"][content["gpu-runners:runners"][each.name]["profile"]]
         pod = revealed(each.values["template"])
         assert pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"

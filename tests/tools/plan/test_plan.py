@@ -15,6 +15,7 @@ from pulumi_kubernetes.helm.v3 import Release, ReleaseArgs, RepositoryOptsArgs
 from pulumi_kubernetes.rbac.v1 import ClusterRole
 
 from gpufleet_tools.check.findings import Report
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.document import document
 from gpufleet_tools.plan.plan import UNKNOWN, Hidden, Plan, Unknown, revealed, shown
 from gpufleet_tools.plan.stack import STAND_IN, Stack
@@ -203,20 +204,22 @@ def test_what_is_expected_is_named_with_its_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chart", "scale_set"),
+    ("chart", "kind"),
     [
-        ("oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set", True),
-        ("gha-runner-scale-set", True),
-        ("/srv/charts/gha-runner-scale-set-0.14.2.tgz", True),
-        ("oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set-controller", False),
-        ("/srv/charts/gha-runner-scale-set-controller-0.14.2.tgz", False),
-        ("gha-runner-scale-set-experimental", False),
+        ("oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set", "scale set"),
+        ("gha-runner-scale-set", "scale set"),
+        ("/srv/charts/gha-runner-scale-set-0.14.2.tgz", "scale set"),
+        ("oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set-controller", "controller"),
+        ("/srv/charts/gha-runner-scale-set-controller-0.14.2.tgz", "controller"),
+        ("gha-runner-scale-set-experimental", None),
     ],
 )
-def test_a_scale_set_is_told_by_its_chart(chart: str, scale_set: bool) -> None:
+def test_releases_of_arc_are_recognised_by_their_chart(chart: str, kind: str | None) -> None:
     args = ReleaseArgs(name="r", namespace="n", chart=chart, version="0.14.2")
     plan = recorded(lambda: Release("release", args, opts=on_cluster()))
-    assert release(plan, "r").is_scale_set is scale_set
+    found = release(plan, "r")
+    assert arc_releases.scale_sets(plan) == ([found] if kind == "scale set" else [])
+    assert arc_releases.controller(plan) == (found if kind == "controller" else None)
 
 
 def test_a_chart_repository_is_told() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_tools.capacity import stack_capacity
 from gpufleet_tools.capacity.pool_capacity import ElasticPoolCapacity
-from gpufleet_tools.plan import stack
+from gpufleet_tools.plan import arc_releases, stack
 from gpufleet_tools.sandbox import job_driver, lifecycle
 from gpufleet_tools.sandbox.aws.account import reservations_of
 from gpufleet_tools.sandbox.state import NodeState, ScaleSetState, State
@@ -46,8 +46,8 @@ def rehearsed(sandbox: KarpenterSandbox, folder: Path, text: str, mix: Mapping[s
     plan = read.plan()
     jobs = [
         *lifecycle.prerequisites(read, plan),
-        *job_driver.service_accounts(plan.releases()),
-        *job_driver.runner_jobs(plan.releases(), mix),
+        *job_driver.service_accounts(arc_releases.scale_sets(plan)),
+        *job_driver.runner_jobs(arc_releases.scale_sets(plan), mix),
     ]
     apart = dataclasses.replace(sandbox, reservations=reservations_of(read.settings))
     apart.up(plan, *jobs)

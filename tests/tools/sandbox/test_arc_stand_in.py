@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpufleet_stacks.settings.system_requests import ARC_CONTROLLER, LISTENER
-from gpufleet_tools.plan import stack
+from gpufleet_tools.plan import arc_releases, stack
 from gpufleet_tools.sandbox import arc_stand_in
 from tests.conftest import ROOT
 
@@ -25,7 +25,8 @@ def test_another_template_is_another_job() -> None:
     """The template of a Job is immutable, and an update of the stack must not fail for it."""
     plan = stack.read(ROOT, "dev").plan()
     names = {each["metadata"]["name"] for each in arc_stand_in.pods(plan)}
-    (controller,) = (each for each in plan.releases() if each.chart_name == arc_stand_in.CONTROLLER)
+    controller = arc_releases.controller(plan)
+    assert controller is not None
     assert isinstance(controller.values, dict)
     controller.values["resources"] = {"requests": {"cpu": "1"}}
     assert len(names & {each["metadata"]["name"] for each in arc_stand_in.pods(plan)}) == len(names) - 1

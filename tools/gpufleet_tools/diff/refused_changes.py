@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from gpufleet.arc.charts import CONTROLLER_CHART, SCALE_SET_CHART
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed, nearest
 from gpufleet_tools.diff.environment.arc_versions import (
-    CONTROLLER,
-    SCALE_SET,
     chart,
     declared_upgrade,
     refused_arc_versions,
@@ -52,7 +51,7 @@ _OWN = frozenset(
 """Names of refused changes that are not findings."""
 
 _TITLES = {
-    CONTROLLER: "ARC",
+    CONTROLLER_CHART: "ARC",
     "karpenter": "Karpenter",
     "nvidia-device-plugin": "NVIDIA's device plugin",
     "gpu-operator": "NVIDIA's GPU operator",
@@ -182,8 +181,8 @@ def _registers_alike(*releases: EvaluatedResource) -> bool:
 def _controller_replaced(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
     """Yield replacements of ARC's controller. Pulumi creates the new release first. Its ClusterRole has the release's
     name, regardless of the namespace (manager_cluster_role.yaml of the chart)."""
-    before, after = ({each.urn: each for each in side if chart(each) == CONTROLLER} for side in (old, new))
-    with_runners = any(chart(each) == SCALE_SET for each in old)
+    before, after = ({each.urn: each for each in side if chart(each) == CONTROLLER_CHART} for side in (old, new))
+    with_runners = any(chart(each) == SCALE_SET_CHART for each in old)
     for urn in before.keys() & after.keys():
         moved = {
             what: f"{what} {before[urn].inputs.get(key)} → {after[urn].inputs.get(key)}"
@@ -253,7 +252,7 @@ def _downgrades(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
         was = before.get(each.urn)
         if was is None or not (pairs := list(_versioned(was, each))):
             continue
-        if chart(each) == CONTROLLER and declared_upgrade(new) is not None:
+        if chart(each) == CONTROLLER_CHART and declared_upgrade(new) is not None:
             # The way back from an upgrade, which keeps the newer CRDs.
             continue
         for title, older, newer in pairs:

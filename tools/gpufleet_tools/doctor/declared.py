@@ -12,10 +12,9 @@ from gpufleet.aws.karpenter.node_pool_args import NODE_POOL_LABEL
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.settings import Settings
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.plan.stack import Stack
-
-_CONTROLLER_CHART = "gha-runner-scale-set-controller"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,14 +84,14 @@ class Declared:
 
 def declared(stack: Stack, plan: Plan) -> Declared | None:
     """Return what the stack declares; None if it does not install ARC."""
-    found = [each for each in plan.releases() if each.chart_name == _CONTROLLER_CHART]
-    if not found:
+    controller = arc_releases.controller(plan)
+    if controller is None:
         return None
     settings = stack.settings
     return Declared(
         stack=stack.name,
-        controller=_controller(found[0]),
-        scale_sets=[_scale_set(each, settings) for each in plan.releases() if each.is_scale_set],
+        controller=_controller(controller),
+        scale_sets=[_scale_set(each, settings) for each in arc_releases.scale_sets(plan)],
         devices=_devices(settings),
         device_namespaces=sorted({namespace for _, namespace, _ in settings.device_plugin_namespaces()}),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
+from gpufleet.arc.charts import SCALE_SET_CHART
 from gpufleet_stacks.settings.secrets import SECRET, holds_secret, secret_keys
 from gpufleet_tools.imports import gitops
 
@@ -19,7 +20,7 @@ LARGEST = 1024**2
 MOST_VALUES = 100_000
 """Maximum number of values in a file with expanded aliases."""
 
-NO_SCALE_SET = "has no scale set: neither values of the chart gha-runner-scale-set nor an AutoscalingRunnerSet"
+NO_SCALE_SET = f"has no scale set: neither values of the chart {SCALE_SET_CHART} nor an AutoscalingRunnerSet"
 """Message about files without anything to import."""
 
 
@@ -174,8 +175,8 @@ def _scale_set(values: dict[str, Any], origin: str) -> ScaleSet:
 
 def _release(release: gitops.Release, origin: str) -> Iterator[Found]:
     """Yield the scale sets in a release of Flux or Argo CD, whose chart may be another one that depends on theirs."""
-    charts = _charts(dict(release.values)) if release.chart in (None, gitops.CHART) else []
-    if release.chart == gitops.CHART and not charts:
+    charts = _charts(dict(release.values)) if release.chart in (None, SCALE_SET_CHART) else []
+    if release.chart == SCALE_SET_CHART and not charts:
         raise UnreadableValues(f"{origin}: {release.what} has its values elsewhere: {', '.join(release.elsewhere)}")
     for values in charts:
         found = _scale_set(values, origin)

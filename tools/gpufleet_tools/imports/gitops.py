@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-CHART = "gha-runner-scale-set"
-"""Name of the chart of scale sets."""
+from gpufleet.arc.charts import SCALE_SET_CHART
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _of_argo(manifest: Mapping[str, Any]) -> Release:
     pkg/apis/application/v1alpha1/types.go of argoproj/argo-cd)."""
     metadata, spec = _mapping(manifest.get("metadata")), _mapping(manifest.get("spec"))
     sources = [_mapping(each) for each in [spec.get("source"), *_items(spec.get("sources"))]]
-    source = next((each for each in sources if _chart(each) == CHART), None)
+    source = next((each for each in sources if _chart(each) == SCALE_SET_CHART), None)
     source = source or next((each for each in sources if "helm" in each), {})
     helm = _mapping(source.get("helm"))
     return Release(
@@ -96,7 +95,7 @@ def _beside(helm: Mapping[str, Any]) -> Iterator[str]:
 def _chart(source: Mapping[str, Any]) -> str | None:
     """The chart of a source: `chart`, or the end of an OCI registry's path."""
     name = source.get("chart") or str(source.get("repoURL", "")).rpartition("/")[2]
-    return str(name) if source.get("chart") or name == CHART else None
+    return str(name) if source.get("chart") or name == SCALE_SET_CHART else None
 
 
 def _items(value: Any) -> list[Any]:

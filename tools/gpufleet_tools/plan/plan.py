@@ -104,11 +104,6 @@ class Release:
         """Name of the chart without its location and version."""
         return self.chart.split("/")[-1].removesuffix(".tgz").removesuffix(f"-{self.version}")
 
-    @property
-    def is_scale_set(self) -> bool:
-        """Whether the chart is that of a runner scale set."""
-        return self.chart_name == "gha-runner-scale-set"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

@@ -19,6 +19,8 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from gpufleet.arc.charts import CONTROLLER_CHART
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan, Release, revealed
 from gpufleet_tools.sandbox.control_plane import api_server
 from gpufleet_tools.sandbox.control_plane.idle_pods import idle_pods
@@ -31,10 +33,6 @@ _CONTROLLER = "app.kubernetes.io/part-of=gha-rs-controller"
 
 _INTERVAL = 0.3
 
-
-CONTROLLER = "gha-runner-scale-set-controller"
-"""Name of the controller's chart and image."""
-
 COMPONENT = "app.kubernetes.io/component"
 """Label of ARC's pods: `controller-manager`, LISTENER or `runner`."""
 
@@ -45,27 +43,26 @@ LISTENER = "runner-scale-set-listener"
 def pods(plan: Plan) -> list[dict[str, Any]]:
     """Return a Job for each pod of ARC, with placement and requests of the charts' values. Listeners run in the
     controller's namespace."""
-    controllers = [release for release in plan.releases() if release.chart_name == CONTROLLER]
-    found = []
-    for controller in controllers:
-        values = revealed(controller.values)
-        spec = {field: values[field] for field in ("nodeSelector", "tolerations", "affinity") if field in values}
-        container = {"name": "manager", "resources": values.get("resources", {})}
-        found.append(_job(controller, "controller-manager", controller.name, spec, container))
-        for release in plan.releases():
-            if release.is_scale_set:
-                template = revealed(release.values).get("listenerTemplate", {}).get("spec", {})
-                own = [each for each in template.get("containers", []) if each["name"] == "listener"]
-                container = {"name": "listener", "resources": own[0].get("resources", {}) if own else {}}
-                spec = {field: value for field, value in template.items() if field != "containers"}
-                found.append(_job(controller, LISTENER, release.name, spec, container))
+    controller = arc_releases.controller(plan)
+    if controller is None:
+        return []
+    values = revealed(controller.values)
+    spec = {field: values[field] for field in ("nodeSelector", "tolerations", "affinity") if field in values}
+    container = {"name": "manager", "resources": values.get("resources", {})}
+    found = [_job(controller, "controller-manager", controller.name, spec, container)]
+    for release in arc_releases.scale_sets(plan):
+        template = revealed(release.values).get("listenerTemplate", {}).get("spec", {})
+        own = [each for each in template.get("containers", []) if each["name"] == "listener"]
+        container = {"name": "listener", "resources": own[0].get("resources", {}) if own else {}}
+        spec = {field: value for field, value in template.items() if field != "containers"}
+        found.append(_job(controller, LISTENER, release.name, spec, container))
     return found
 
 
 def _job(
     controller: Release, component: str, name: str, spec: Mapping[str, Any], container: Mapping[str, Any]
 ) -> dict[str, Any]:
-    image = f"ghcr.io/actions/{CONTROLLER}:{controller.version}"
+    image = f"ghcr.io/actions/{CONTROLLER_CHART}:{controller.version}"
     pod = {
         "metadata": {"labels": {COMPONENT: component}},
         "spec": {**spec, "containers": [{"image": image, **container}]},

@@ -74,24 +74,23 @@ def job_counts(
     return counts
 
 
-def runner_counts(releases: Sequence[Release], mix: Mapping[str, int]) -> dict[str, int]:
+def runner_counts(scale_sets: Sequence[Release], mix: Mapping[str, int]) -> dict[str, int]:
     """Return the number of runner pods of each scale set, by label."""
     return {
         release.name: runner_count(
             release.values.get("minRunners", 0), release.values["maxRunners"], mix.get(release.name, 0)
         )
-        for release in releases
-        if release.is_scale_set
+        for release in scale_sets
     }
 
 
-def runner_jobs(releases: Sequence[Release], mix: Mapping[str, int]) -> list[dict[str, Any]]:
+def runner_jobs(scale_sets: Sequence[Release], mix: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return a Job for each scale set that has runners."""
-    counts = runner_counts(releases, mix)
-    return [_job(release, counts[release.name]) for release in releases if counts.get(release.name)]
+    counts = runner_counts(scale_sets, mix)
+    return [_job(release, counts[release.name]) for release in scale_sets if counts.get(release.name)]
 
 
-def service_accounts(releases: Sequence[Release]) -> list[dict[str, Any]]:
+def service_accounts(scale_sets: Sequence[Release]) -> list[dict[str, Any]]:
     """Return the service accounts that Helm would create for the runners of each scale set."""
     return [
         {
@@ -99,8 +98,7 @@ def service_accounts(releases: Sequence[Release]) -> list[dict[str, Any]]:
             "kind": "ServiceAccount",
             "metadata": {"name": service_account(release.name), "namespace": release.namespace},
         }
-        for release in releases
-        if release.is_scale_set
+        for release in scale_sets
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpufleet_stacks.settings.models.settings import ExistingSecretCredentials, Settings
+from gpufleet_tools.plan.arc_releases import scale_sets
 from gpufleet_tools.plan.plan import Plan, revealed
 from gpufleet_tools.plan.stack import STAND_IN, Stack
 from gpufleet_tools.sandbox import arc_stand_in, helm_releases, job_driver, nodes, real_arc, state
@@ -63,7 +64,7 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str], *, run
         wanted = [*real_arc.with_app_keys(wanted, real_arc.folder_of(control_plane)), *installed]
         real_arc.assign(real_arc.start(control_plane, plan), mix)
     else:
-        wanted += [*job_driver.service_accounts(plan.releases()), *job_driver.runner_jobs(plan.releases(), mix)]
+        wanted += [*job_driver.service_accounts(scale_sets(plan)), *job_driver.runner_jobs(scale_sets(plan), mix)]
     if cloud:
         # Karpenter requires its CRDs when it starts.
         objects.apply(control_plane.kubeconfig, cloud.definitions(), stack.name)
@@ -97,7 +98,7 @@ def rehearse(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str], 
             rehearsal.pulumi("up", "--yes", "--skip-preview")
         if github:
             real_arc.assign(github, mix)
-        wanted = [*required, *([] if github else job_driver.runner_jobs(plan.releases(), mix))]
+        wanted = [*required, *([] if github else job_driver.runner_jobs(scale_sets(plan), mix))]
         return _applied(stack, plan, control_plane, change, wanted, mix)
 
 
@@ -153,7 +154,7 @@ def _applied(
     removed = [] if change == "created" else objects.prune(control_plane.kubeconfig, kept, stack.name)
     applied = objects.apply(control_plane.kubeconfig, wanted, stack.name)
     _write_jobs(control_plane, mix)
-    counts = job_driver.runner_counts(plan.releases(), mix)
+    counts = job_driver.runner_counts(scale_sets(plan), mix)
     timeout = TIMEOUT_WITH_INSTANCES if on_eks(stack) else TIMEOUT
     observed = observer(stack, control_plane)
     settled = state.settled(control_plane.kubeconfig, observed, counts, node_count(stack), timeout)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.plan.stack import STAND_IN
 from gpufleet_tools.sandbox.arc import charts, control, programs
@@ -19,33 +20,28 @@ from gpufleet_tools.sandbox.control_plane import daemons
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
 
-_CONTROLLER = "gha-runner-scale-set-controller"
 _APP_KEY = "github_app_private_key"
 
 
 def arc_version(plan: Plan) -> str:
     """Return the version of the stack's ARC. Raises SandboxError if it cannot run in the sandbox."""
-    found = [each for each in plan.releases() if each.chart_name == _CONTROLLER]
-    if not found:
+    controller = arc_releases.controller(plan)
+    if controller is None:
         raise SandboxError(f"{plan.stack}: --arc real: the stack does not install ARC")
-    for release in plan.releases():
-        own = [key for key in ("proxy", "githubServerTLS") if release.is_scale_set and release.values.get(key)]
+    for release in arc_releases.scale_sets(plan):
+        own = [key for key in ("proxy", "githubServerTLS") if release.values.get(key)]
         if own:
             raise SandboxError(
                 f"{plan.stack}: --arc real: label {release.name} has {' and '.join(own)}, so its listener would connect"
                 " to the real GitHub; omit --arc"
             )
-    return found[0].version
+    return controller.version
 
 
 def objects(plan: Plan) -> list[dict[str, Any]]:
     """Return the objects that Helm would install for ARC's releases. Raises SandboxError."""
     require_programs(plan)
-    found = []
-    for release in plan.releases():
-        if release.is_scale_set or release.chart_name == _CONTROLLER:
-            found += charts.rendered(release)
-    return found
+    return [each for release in arc_releases.all_of(plan) for each in charts.rendered(release)]
 
 
 def with_app_keys(manifests: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -108,7 +104,7 @@ def start(control_plane: ControlPlane, plan: Plan) -> Control:
         kubeconfig=str(control_plane.kubeconfig),
         folder=str(folder),
         programs={each.name: str(each) for each in sorted(links.iterdir())},
-        hosts=sorted(_hosts(plan.releases())),
+        hosts=sorted(_hosts(arc_releases.scale_sets(plan))),
         key=_key(folder),
     )
     # Named by its contents: a changed configuration changes the command line, so that the process is restarted.
@@ -122,8 +118,8 @@ def start(control_plane: ControlPlane, plan: Plan) -> Control:
     return process
 
 
-def _hosts(releases: Sequence[Release]) -> set[str]:
-    urls = [str(each.values["githubConfigUrl"]) for each in releases if each.is_scale_set]
+def _hosts(scale_sets: Sequence[Release]) -> set[str]:
+    urls = [str(each.values["githubConfigUrl"]) for each in scale_sets]
     return {host for url in urls if (host := urlsplit(url).hostname)}
 
 

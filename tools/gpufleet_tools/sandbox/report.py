@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpufleet import quantity
+from gpufleet.arc.charts import CONTROLLER_CHART, SCALE_SET_CHART
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_tools.plan.plan import Plan, Release
 from gpufleet_tools.sandbox.aws.tables import NodesTable, pools_table
@@ -101,13 +102,13 @@ _SUBSTITUTES = {
     "karpenter-crd": "its CRDs are installed",
     "gpu-operator": "simulated: GPUs as in the stack file",
     "nvidia-device-plugin": "simulated: GPUs as in its configuration",
-    "gha-runner-scale-set": "not installed: GitHub and its listener are simulated",
+    SCALE_SET_CHART: "not installed: GitHub and its listener are simulated",
 }
 """Substitutes for charts, by the chart's name."""
 
 _REAL_ARC = {
-    "gha-runner-scale-set-controller": "rendered by Helm; ARC's own controller runs",
-    "gha-runner-scale-set": "rendered by Helm; ARC's own listener runs, and GitHub is simulated",
+    CONTROLLER_CHART: "rendered by Helm; ARC's own controller runs",
+    SCALE_SET_CHART: "rendered by Helm; ARC's own listener runs, and GitHub is simulated",
 }
 """State of ARC's charts if its own programs run."""
 

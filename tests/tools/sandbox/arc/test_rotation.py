@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from gpufleet.arc.scale_set import CREDENTIALS_REVISION
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.sandbox import lifecycle, real_arc
 from gpufleet_tools.sandbox.arc import charts
 from tests.conftest import MakeProject
@@ -70,14 +71,13 @@ class Rotated(Real):
         own = real_arc.with_app_keys(lifecycle.own_objects(plan), folder)
         self.apply(*own)
         (data,) = (each["data"] for each in own if each["metadata"]["name"] == SECRET)
-        for release in plan.releases():
+        for release in arc_releases.scale_sets(plan):
             values: dict[str, Any] = copy.deepcopy(dict(release.values))
             if release.name == SECOND and new_key:
                 # The plan knows stand-ins only, so their digest is that of the old key.
                 digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
                 values["listenerTemplate"]["metadata"]["annotations"][CREDENTIALS_REVISION] = digest
-            if release.is_scale_set:
-                self.apply(*charts.rendered(dataclasses.replace(release, values=values)))
+            self.apply(*charts.rendered(dataclasses.replace(release, values=values)))
 
     def is_settled(self, label: str, jobs: int) -> bool:
         """Whether all jobs run, and every label has its listener."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.sandbox import lifecycle, real_arc
 from gpufleet_tools.sandbox.arc import charts, programs
 from gpufleet_tools.sandbox.build import binaries
@@ -60,7 +61,8 @@ class Upgraded(Real):
         plan, folder = self.stack.plan(), real_arc.folder_of(lifecycle.running(self.stack))
         own = real_arc.with_app_keys(lifecycle.own_objects(plan), folder)
         self.apply(*(each for each in own if guarded or "ValidatingAdmissionPolicy" not in each["kind"]))
-        (controller,) = (each for each in plan.releases() if not each.is_scale_set)
+        controller = arc_releases.controller(plan)
+        assert controller is not None
         rendered = charts.rendered(controller)
         definition = "CustomResourceDefinition"
         if any(each.type.endswith(f":{definition}Patch") for each in plan.owned()):
@@ -68,9 +70,8 @@ class Upgraded(Real):
         self.apply(*(each for each in rendered if each["kind"] != definition))
         until(lambda: self.versions("controller-manager") == {controller.version: 1})
         between()
-        for release in plan.releases():
-            if release.is_scale_set:
-                self.apply(*charts.rendered(release))
+        for release in arc_releases.scale_sets(plan):
+            self.apply(*charts.rendered(release))
 
     def versions(self, component: str) -> collections.Counter[str]:
         """Running pods of one of ARC's components, by version of the image."""

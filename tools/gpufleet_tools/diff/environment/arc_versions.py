@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpufleet.arc.charts import CONTROLLER_CHART, SCALE_SET_CHART
 from gpufleet.arc.versions import INSTALLED_VERSION, minor_steps
 from gpufleet_tools.diff.evaluation import EvaluatedResource
 from gpufleet_tools.plan.plan import RELEASE
 from gpufleet_tools.upgrade.steps import steps
-
-CONTROLLER, SCALE_SET = "gha-runner-scale-set-controller", "gha-runner-scale-set"
-"""Names of ARC's charts."""
 
 Resources = Sequence[EvaluatedResource]
 
@@ -59,11 +57,11 @@ def refused_arc_versions(old: Resources, new: Resources) -> Iterator[tuple[str, 
 
 
 def _controller_version(resources: Resources) -> str | None:
-    return next((version(each) for each in resources if chart(each) == CONTROLLER), None)
+    return next((version(each) for each in resources if chart(each) == CONTROLLER_CHART), None)
 
 
 def _kept_scale_sets(old: Resources, new: Resources) -> set[str]:
-    before, after = ({each.urn for each in side if chart(each) == SCALE_SET} for side in (old, new))
+    before, after = ({each.urn for each in side if chart(each) == SCALE_SET_CHART} for side in (old, new))
     return before & after
 
 
