@@ -6,7 +6,6 @@ GPUFLEET_ARC one with ARC's programs, both of both versions.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,30 +21,17 @@ from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.control_plane import api_server
-from gpufleet_tools.sandbox.errors import SandboxError
-from gpufleet_tools.sandbox.rehearsal import CHARTS
 from gpufleet_tools.upgrade import arc as upgrade
 from tests import engine
 from tests.conftest import ROOT, MakeProject
+from tests.tools.sandbox.arc.fleets import NEW, OLD, missing
 
-OLD, NEW = "0.13.1", "0.14.2"
 BUSY = "mi300-cluster"
-
-
-def missing() -> list[str]:
-    """What this machine lacks."""
-    found = [*engine.missing("kubernetes"), *(name for name in (programs.ARC, CHARTS) if name not in os.environ)]
-    for version in () if found else (OLD, NEW):
-        try:
-            programs.find(version)
-        except SandboxError as error:
-            found.append(str(error))
-    return found
-
+MISSING = [*engine.missing("kubernetes"), *missing(OLD, NEW)]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=f"engine and ARC are not here: {'; '.join(missing())}"),
+    pytest.mark.skipif(bool(MISSING), reason=f"engine and ARC are not here: {'; '.join(MISSING)}"),
 ]
 
 

@@ -21,6 +21,7 @@ from gpufleet_tools.doctor import diagnosis
 from gpufleet_tools.doctor.declared import Declared, declared
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.reading import Snapshot
+from gpufleet_tools.doctor.target import Target
 from gpufleet_tools.doctor.view import View
 from gpufleet_tools.plan import stack
 from tests.conftest import ROOT
@@ -64,8 +65,21 @@ def snapshot(name: str = "healthy") -> Snapshot:
 
 
 def findings(of: Snapshot, **changes: Any) -> list[Finding]:
-    """The findings about a snapshot, some of whose fields may be others."""
-    return diagnosis.findings(View(mi300(), dataclasses.replace(of, **changes)))
+    """The findings about a snapshot, some of whose fields may be others. Their commands are for the current context."""
+    taken = dataclasses.replace(of, **changes)
+    here, elsewhere = (diagnosis.findings(View(mi300(), taken, each)) for each in (Target(), ELSEWHERE))
+    for one, other in zip(here, elsewhere, strict=True):
+        assert [with_options(each) for each in one.commands] == [*other.commands], "every command selects its cluster"
+    return here
+
+
+ELSEWHERE = Target(pathlib.Path("/a b/config"), "mi300")
+
+
+def with_options(command: str) -> str:
+    """The command for the cluster ELSEWHERE."""
+    command = re.sub(r"(^|\| )kubectl ", r"\1kubectl --kubeconfig '/a b/config' --context mi300 ", command)
+    return re.sub("^helm get ", "helm --kubeconfig '/a b/config' --kube-context mi300 get ", command)
 
 
 def names(found: list[Finding]) -> list[tuple[str, str]]:

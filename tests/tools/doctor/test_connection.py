@@ -1,4 +1,4 @@
-"""Which cluster is examined, and what is said of one that cannot be."""
+"""The examined cluster of a stack, and messages about kubeconfigs that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 from gpufleet_tools.doctor import connection
-from gpufleet_tools.doctor.connection import Target
 from gpufleet_tools.doctor.finding import DoctorError
+from gpufleet_tools.doctor.target import Target
 from gpufleet_tools.plan import stack
 from gpufleet_tools.plan.stack import Stack
 from tests.conftest import ROOT, MakeProject
@@ -66,16 +66,11 @@ def test_a_given_file_comes_first(project: MakeProject, home: pathlib.Path) -> N
     assert connection.configuration(of, target).host == "https://192.0.2.2:6443", "its current context"
 
 
-def test_commands_reach_the_examined_cluster_only() -> None:
+def test_commands_select_the_examined_cluster() -> None:
     target = Target(pathlib.Path("/a b/config"), "mi300")
-    assert target.selecting("kubectl delete pod x") == "kubectl --kubeconfig '/a b/config' --context mi300 delete pod x"
-    piped = target.selecting("helm get manifest -n a x | kubectl apply -f -")
-    assert piped == (
-        "helm --kubeconfig '/a b/config' --kube-context mi300 get manifest -n a x"
-        " | kubectl --kubeconfig '/a b/config' --context mi300 apply -f -"
-    )
-    assert target.selecting("pulumi up --stack kubectl ") == "pulumi up --stack kubectl "
-    assert Target(None, None).selecting("kubectl get pods") == "kubectl get pods"
+    assert target.kubectl("delete pod x") == "kubectl --kubeconfig '/a b/config' --context mi300 delete pod x"
+    assert target.helm("get values x") == "helm --kubeconfig '/a b/config' --kube-context mi300 get values x"
+    assert (Target().kubectl("get pods"), Target().helm("list")) == ("kubectl get pods", "helm list")
 
 
 def test_a_secret_kubeconfig_is_not_decrypted(project: MakeProject) -> None:

@@ -18,6 +18,7 @@ from gpufleet_tools.doctor import crds
 from gpufleet_tools.doctor.diagnosis import Diagnosis, findings
 from gpufleet_tools.doctor.document import DiagnosisDocument, document
 from gpufleet_tools.doctor.reading import Unread
+from gpufleet_tools.doctor.target import Target
 from gpufleet_tools.doctor.view import View
 from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT, Generated
@@ -35,7 +36,7 @@ def test_the_document_is_what_the_schema_says() -> None:
     of = snapshot()
     of.lists["runner sets"][0]["spec"]["maxRunners"] = 9
     unread = (Unread("list", "nodes", "", "nodes and their GPUs"),)
-    view = View(mi300(), type(of)(**{**vars(of), "unread": unread}))
+    view = View(mi300(), type(of)(**{**vars(of), "unread": unread}), Target())
     content = json.loads(document(Diagnosis("https://a", view, tuple(findings(view)))).model_dump_json())
     jsonschema.validate(content, json.loads(SCHEMA.read_text()))
     assert [each["label"] for each in content["scaleSets"]] == ["linux-mi300-gpu-2", "mi300-cluster"]

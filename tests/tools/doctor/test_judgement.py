@@ -14,6 +14,7 @@ from gpufleet_tools.doctor.diagnosis import Diagnosis
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.judgement.runners import JOB_LIMIT
 from gpufleet_tools.doctor.reading import Snapshot
+from gpufleet_tools.doctor.target import Target
 from gpufleet_tools.doctor.view import RECOVERED, RESTARTS, View
 from tests.tools.doctor.recorded import findings, mi300, names, snapshot
 
@@ -48,7 +49,7 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 
 
 def test_the_table_fits_a_hundred_columns() -> None:
-    view = View(mi300(), snapshot())
+    view = View(mi300(), snapshot(), Target())
     lines = report.text(Diagnosis("https://127.0.0.1:6443", view, ()), 100).splitlines()
     assert max(map(len, lines)) <= 100
     row = next(line for line in lines if line.startswith(LABEL))

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-import re
-import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
 
-import yaml
-from kubernetes import client, config
+from kubernetes import client
 
 from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings, ContextKubeconfig, SecretKubeconfig
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import NAMESPACE
 from gpufleet_tools.doctor.finding import DoctorError
+from gpufleet_tools.doctor.target import Target
+from gpufleet_tools.kubeconfig import InvalidKubeconfig, client_configuration
 from gpufleet_tools.plan.stack import Stack
-
-
-@dataclass(frozen=True)
-class Target:
-    """A context of a kubeconfig."""
-
-    kubeconfig: pathlib.Path | None
-    """File; None for those in $KUBECONFIG, or ~/.kube/config."""
-    context: str | None
-    """Context; None for the current one of the file."""
-
-    def selecting(self, command: str) -> str:
-        """Return a command with options of kubectl and Helm that select this cluster."""
-        kubectl = self._options("--kubeconfig", "--context")
-        helm = self._options("--kubeconfig", "--kube-context")
-        command = re.sub(r"(^|\| )kubectl ", lambda match: f"{match[1]}kubectl {kubectl}", command)
-        return re.sub("^helm get ", lambda _: f"helm {helm}get ", command)
-
-    def _options(self, file: str, context: str) -> str:
-        given = ((file, self.kubeconfig), (context, self.context))
-        return "".join(f"{option} {shlex.quote(str(value))} " for option, value in given if value)
 
 
 def target(stack: Stack, kubeconfig: pathlib.Path | None, context: str | None) -> Target:
@@ -75,19 +51,10 @@ def _of_stack(name: str, settings: Settings) -> Target:
 
 def configuration(stack: Stack, chosen: Target) -> client.Configuration:
     """Return the client's configuration. Raises DoctorError if the kubeconfig or its context cannot be used."""
-    settings = client.Configuration()
-    load: Callable[..., None] = config.load_kube_config
-    file = str(chosen.kubeconfig) if chosen.kubeconfig else None
     try:
-        load(config_file=file, context=chosen.context, client_configuration=settings)
-    except (config.ConfigException, OSError, ValueError) as error:
-        message = " ".join(str(error).split()).rstrip(".")
-    except (TypeError, KeyError, AttributeError, yaml.YAMLError):
-        # The client does not validate the file.
-        message = "it is no kubeconfig"
-    else:
-        return settings
-    raise DoctorError(f"{file or '$KUBECONFIG or ~/.kube/config'}: {message}; {_advice(stack.settings)}")
+        return client_configuration(chosen.kubeconfig, chosen.context)
+    except InvalidKubeconfig as error:
+        raise DoctorError(f"{error}; {_advice(stack.settings)}") from error
 
 
 def _advice(settings: Settings) -> str:

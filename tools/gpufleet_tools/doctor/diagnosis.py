@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpufleet_tools.api_server import ApiServer
 from gpufleet_tools.doctor import connection
@@ -38,10 +38,9 @@ def diagnose(stack: Stack, kubeconfig: pathlib.Path | None = None, context: str 
         raise DoctorError(f"{stack.name} does not install ARC, so there is nothing to examine")
     target = connection.target(stack, kubeconfig, context)
     with ApiServer(connection.configuration(stack, target)) as api:
-        snapshot = read(api, _scope(wanted), lambda found: _restless(View(wanted, found)))
-        view = View(wanted, snapshot)
-        found = [replace(each, commands=tuple(map(target.selecting, each.commands))) for each in findings(view)]
-        return Diagnosis(str(api.settings.host), view, tuple(found))
+        snapshot = read(api, _scope(wanted), lambda found: _restless(View(wanted, found, target)))
+        view = View(wanted, snapshot, target)
+        return Diagnosis(str(api.settings.host), view, tuple(findings(view)))
 
 
 def findings(view: View) -> list[Finding]:

@@ -25,7 +25,7 @@ class Finding:
     consequence: str
     """Consequence of the fact, and advice."""
     commands: tuple[str, ...]
-    """Commands that cure it, in order, or that show its cause. Commands of kubectl have no options for the cluster."""
+    """Commands that cure it, in order, or that show its cause."""
 
 
 class DoctorError(Exception):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpufleet_tools.doctor.declared import Declared, DeclaredScaleSet
 from gpufleet_tools.doctor.reading import Object, Snapshot
+from gpufleet_tools.doctor.target import Target
 
 SETTLED = 30.0
 """Seconds after which a controller must have reacted to a change. ARC needs two on an idle cluster."""
@@ -34,6 +35,8 @@ class View:
 
     declared: Declared
     snapshot: Snapshot
+    target: Target
+    """The cluster, for commands."""
 
     @property
     def controller(self) -> Object | None:
@@ -93,7 +96,7 @@ class View:
 
     def ephemeral_runner_sets(self, runner_set: Object) -> list[Object]:
         """Return the EphemeralRunnerSets of a runner set, the newest first."""
-        owned = [each for each in self.snapshot["ephemeral runner sets"] if _owned_by(each, runner_set)]
+        owned = [each for each in self.snapshot["ephemeral runner sets"] if owned_by(each, runner_set)]
         return sorted(owned, key=lambda each: str(each["metadata"]["creationTimestamp"]), reverse=True)
 
     def runners(self, runner_set: Object) -> list[Object]:
@@ -103,19 +106,6 @@ class View:
     def pod_of(self, runner: Object) -> Object | None:
         """Return the pod of a runner."""
         return next((each for each in self.snapshot["runner pods"] if identity(each) == identity(runner)), None)
-
-    def reinstall(self, release: str, namespace: str) -> str:
-        """Return the command that creates missing objects of a Helm release again. While Helm has a record that the
-        release is installed, `pulumi up` changes nothing."""
-        for each in self.snapshot["releases"]:
-            labels = each["metadata"].get("labels", {})
-            if (each["metadata"]["namespace"], labels.get("name"), labels.get("status")) == (
-                namespace,
-                release,
-                "deployed",
-            ):
-                return f"helm get manifest -n {namespace} {release} | kubectl apply -n {namespace} -f -"
-        return f"pulumi up --stack {self.declared.stack} --refresh"
 
     def age(self, found: Object) -> float:
         """Return the seconds since an object was created."""
@@ -135,6 +125,11 @@ def identity(found: Object) -> tuple[str, str]:
 def is_terminating(found: Object) -> bool:
     """Return whether an object is being deleted."""
     return "deletionTimestamp" in found["metadata"]
+
+
+def is_outdated(runner_set: Object) -> bool:
+    """Return whether ARC has switched a scale set off, since GitHub rejected a runner as too old."""
+    return bool(runner_set.get("status", {}).get("phase") == "Outdated")
 
 
 def set_of_listener(listener: Object) -> tuple[str, str]:
@@ -175,7 +170,8 @@ def _has(fields: Object, path: Sequence[str]) -> bool:
     return not path or (path[0] in fields and _has(fields[path[0]], path[1:]))
 
 
-def _owned_by(found: Object, owner: Object) -> bool:
+def owned_by(found: Object, owner: Object) -> bool:
+    """Return whether an object names another one as its owner."""
     return any(each.get("uid") == owner["metadata"]["uid"] for each in found["metadata"].get("ownerReferences", ()))
 
 
@@ -191,11 +187,3 @@ def waiting_reason(pod: Object) -> str:
             if waiting:
                 return f"{each['name']}: {waiting.get('reason', 'waiting')} {waiting.get('message', '')}".strip()
     return "no reason reported"
-
-
-def replace_runner_set(scale_set: DeclaredScaleSet, old: str) -> str:
-    """Return the command that replaces the EphemeralRunnerSet `old` and the listener: an annotation in the template of
-    the runners. Runners with a job end first. To delete the EphemeralRunnerSet does not do that: as long as it has
-    runners, the controller takes it for the current one (`latest` in autoscalingrunnerset_controller.go at 0.14.2)."""
-    patch = f'{{"spec":{{"template":{{"metadata":{{"annotations":{{"gpufleet.dev/replaces":"{old}"}}}}}}}}}}'
-    return f"kubectl patch autoscalingrunnerset -n {scale_set.namespace} {scale_set.label} --type merge -p '{patch}'"

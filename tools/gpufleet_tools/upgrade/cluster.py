@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gpufleet.arc.controller import service_account_name
 from gpufleet.arc.versions import minor_steps
@@ -28,19 +26,18 @@ def obstacles(settings: Settings, kubeconfig: Path, context: str | None, version
     """Return the reasons why an upgrade from a version, or its end at that version, must wait. Raises Unreadable."""
     # Imported here: only this check needs a client of Kubernetes.
     try:
-        from kubernetes import client, config
+        from gpufleet_tools.kubeconfig import InvalidKubeconfig, client_configuration
     except ModuleNotFoundError:
         raise Unreadable("--kubeconfig requires the package kubernetes; run pip install 'gpufleet[sandbox]'") from None
     from gpufleet_tools.api_server import ApiError, ApiServer
 
-    configuration = client.Configuration()
-    load: Callable[..., None] = config.load_kube_config
     try:
-        load(config_file=str(kubeconfig), context=context, client_configuration=configuration)
-        with ApiServer(configuration) as api:
+        with ApiServer(client_configuration(kubeconfig, context)) as api:
             controllers, scale_sets = (api.call("GET", path)[1]["items"] for path in (_CONTROLLERS, _SCALE_SETS))
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, ApiError) as error:
-        raise Unreadable(f"--kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
+    except InvalidKubeconfig as error:
+        raise Unreadable(f"--kubeconfig {error}") from error
+    except ApiError as error:
+        raise Unreadable(f"--kubeconfig {kubeconfig}: {error.message}") from error
     return [*_of_controller(settings, controllers, version), *_of_scale_sets(settings, scale_sets, version)]
 
 

@@ -19,13 +19,32 @@ from gpufleet_tools.sandbox import arc_stand_in, lifecycle, real_arc, state
 from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.control_plane import api_server, objects
+from gpufleet_tools.sandbox.errors import SandboxError
 from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.conftest import ROOT
 
-MISSING = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
-"""Variables that ARC's own programs and charts require, and that are not set."""
+OLD, NEW = "0.13.1", "0.14.2"
+"""Versions of the upgrade tests."""
 
-REQUIRES_ARC = pytest.mark.skipif(bool(MISSING), reason=f"ARC itself is not here: {', '.join(MISSING)} not set")
+
+def missing(*versions: str) -> list[str]:
+    """Variables that name folders of ARC's charts and programs and are not set, and missing programs of versions."""
+    found = [f"{name} is not set" for name in (programs.ARC, CHARTS) if name not in os.environ]
+    for version in () if found else versions:
+        try:
+            programs.find(version)
+        except SandboxError as error:
+            found.append(str(error))
+    return found
+
+
+def requires_arc(*versions: str) -> pytest.MarkDecorator:
+    """Skip tests where ARC's own charts and programs are not here."""
+    absent = missing(*versions)
+    return pytest.mark.skipif(bool(absent), reason=f"ARC itself is not here: {'; '.join(absent)}")
+
+
+REQUIRES_ARC = requires_arc()
 
 MI300 = (ROOT / "Pulumi.mi300.yaml").read_text()
 FIRST, SECOND = "linux-mi300-gpu-2", "mi300-cluster"

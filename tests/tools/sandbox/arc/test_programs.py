@@ -1,4 +1,4 @@
-"""Where ARC's programs are looked for, in folders and images, and what is said of those that cannot be used."""
+"""ARC's programs from folders and images, and messages about those that cannot be used."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ It runs where GPUFLEET_ARC has both versions of ARC's programs, and GPUFLEET_CHA
 from __future__ import annotations
 
 import collections
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,31 +17,22 @@ from gpufleet_tools.sandbox import lifecycle, real_arc
 from gpufleet_tools.sandbox.arc import charts, programs
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
-from gpufleet_tools.sandbox.errors import SandboxError
-from gpufleet_tools.sandbox.rehearsal import CHARTS
 from gpufleet_tools.upgrade import arc as upgrade
 from tests.conftest import MakeProject
-from tests.tools.sandbox.arc.fleets import FIRST, MI300, SCALE_SET, SECOND, Manifest, Real, until
+from tests.tools.sandbox.arc.fleets import (
+    FIRST,
+    MI300,
+    NEW,
+    OLD,
+    SCALE_SET,
+    SECOND,
+    Manifest,
+    Real,
+    requires_arc,
+    until,
+)
 
-OLD, NEW = "0.13.1", "0.14.2"
-
-
-def missing() -> list[str]:
-    """What this machine lacks."""
-    found = [name for name in (programs.ARC, CHARTS) if name not in os.environ]
-    for version in () if found else (OLD, NEW):
-        try:
-            programs.find(version)
-        except SandboxError as error:
-            found.append(str(error))
-    return found
-
-
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=f"both versions of ARC are not here: {'; '.join(missing())}"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.slow, requires_arc(OLD, NEW)]
 
 
 def with_arc(version: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpufleet_tools.doctor import crds
 from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.judgement.commands import reinstall
 from gpufleet_tools.doctor.view import SETTLED, View, identity, is_terminating
 
 SUBJECT = "controller"
@@ -36,7 +37,7 @@ def _presence(view: View) -> Iterator[Finding]:
             subject=SUBJECT,
             fact=f"Deployment {wanted.namespace}/{wanted.deployment} does not exist",
             consequence=f"{consequence} Install it again.",
-            commands=(view.reinstall(wanted.release, wanted.namespace),),
+            commands=(reinstall(view, wanted.release, wanted.namespace),),
         )
         return
     replicas = found["spec"].get("replicas", 1)
@@ -48,7 +49,7 @@ def _presence(view: View) -> Iterator[Finding]:
             subject=SUBJECT,
             fact=f"Deployment {wanted.namespace}/{wanted.deployment} has 0 replicas",
             consequence=f"{consequence} Start it again.",
-            commands=(f"kubectl scale deployment {name} --replicas=1",),
+            commands=(view.target.kubectl(f"scale deployment {name} --replicas=1"),),
         )
     elif not view.controller_runs and view.age(found) > SETTLED:
         yield Finding(
@@ -58,8 +59,8 @@ def _presence(view: View) -> Iterator[Finding]:
             fact=f"no pod of Deployment {wanted.namespace}/{wanted.deployment} is ready",
             consequence=f"{consequence} Its pod and its log show the reason.",
             commands=(
-                f"kubectl describe deployment {name}",
-                f"kubectl logs -n {wanted.namespace} deploy/{name.split()[-1]}",
+                view.target.kubectl(f"describe deployment {name}"),
+                view.target.kubectl(f"logs -n {wanted.namespace} deploy/{name.split()[-1]}"),
             ),
         )
 
@@ -99,7 +100,7 @@ def _others(view: View) -> Iterator[Finding]:
             subject=SUBJECT,
             fact=f"Deployment {namespace}/{name} is another controller that watches all namespaces",
             consequence="Two controllers create listeners for the same scale sets, and each undoes the other's work.",
-            commands=(f"kubectl scale deployment -n {namespace} {name} --replicas=0",),
+            commands=(view.target.kubectl(f"scale deployment -n {namespace} {name} --replicas=0"),),
         )
 
 
@@ -107,7 +108,8 @@ def _definitions(view: View) -> Iterator[Finding]:
     live, wanted = view.snapshot.crds, view.declared.controller
     if live is None:
         return
-    cure = f"helm show crds {wanted.chart} | kubectl apply --server-side --force-conflicts -f -"
+    apply = view.target.kubectl("apply --server-side --force-conflicts -f -")
+    cure = f"helm show crds {wanted.chart} | {apply}"
     if absent := [plural for plural in crds.PLURALS if plural not in live]:
         yield Finding(
             name="crds-missing",

@@ -44,7 +44,7 @@ def _undeclared(view: View) -> Iterator[Finding]:
             fact="the stack does not declare this scale set",
             consequence="It serves jobs and uses GPUs beside the declared labels. If it is a leftover, delete it;"
             " running jobs end first." + ("" if ours else " It may belong to another team."),
-            commands=(f"kubectl delete autoscalingrunnerset -n {namespace} --wait=false {name}",),
+            commands=(view.target.kubectl(f"delete autoscalingrunnerset -n {namespace} --wait=false {name}"),),
         )
 
 
@@ -61,7 +61,7 @@ def _orphaned_listeners(view: View) -> Iterator[Finding]:
                 subject=f"AutoscalingListener {namespace}/{name}",
                 fact=f"its AutoscalingRunnerSet {'/'.join(set_of_listener(each))} does not exist",
                 consequence="Its pod keeps running or restarting, and may hold the session of a label at GitHub.",
-                commands=(f"kubectl delete autoscalinglistener -n {namespace} --wait=false {name}",),
+                commands=(view.target.kubectl(f"delete autoscalinglistener -n {namespace} --wait=false {name}"),),
             )
 
 
@@ -78,7 +78,10 @@ def _interrupted(view: View) -> Iterator[Finding]:
                 fact=f"its record is {status} since {each['metadata']['creationTimestamp']}",
                 consequence="Unless an operation is still running, the next `pulumi up` fails. Delete only this record;"
                 " Helm adopts the objects.",
-                commands=(f"kubectl delete secret -n {namespace} {name}", f"pulumi up --stack {view.declared.stack}"),
+                commands=(
+                    view.target.kubectl(f"delete secret -n {namespace} {name}"),
+                    f"pulumi up --stack {view.declared.stack}",
+                ),
             )
 
 
@@ -102,20 +105,22 @@ def _finalizers(view: View) -> Iterator[Finding]:
             + (", …" if len(names) > 3 else ""),
             consequence="Their deletion never ends without a controller. If it shall not be installed again, remove the"
             " finalizers; scale sets and runners then stay registered at GitHub until they are removed there.",
-            commands=tuple(command for kind, each in held for command in _released(kind, each)),
+            commands=tuple(command for kind, each in held for command in _released(view, kind, each)),
         )
 
 
-def _released(kind: str, found: Object) -> Iterator[str]:
+def _released(view: View, kind: str, found: Object) -> Iterator[str]:
     """Yield the commands that remove an object's finalizers. A listener has no owner, and is deleted too."""
     namespace, name = identity(found)
-    yield f"""kubectl patch {kind} -n {namespace} {name} --type merge -p '{{"metadata":{{"finalizers":null}}}}'"""
+    patch = '{"metadata":{"finalizers":null}}'
+    yield view.target.kubectl(f"patch {kind} -n {namespace} {name} --type merge -p '{patch}'")
     if kind == "autoscalinglistener" and not is_terminating(found):
-        yield f"kubectl delete {kind} -n {namespace} {name}"
+        yield view.target.kubectl(f"delete {kind} -n {namespace} {name}")
 
 
 def _namespaces(view: View) -> Iterator[Finding]:
     ours = {*view.declared.namespaces, view.declared.controller.namespace, *view.declared.device_namespaces}
+    kinds = "autoscalingrunnersets,ephemeralrunnersets,ephemeralrunners,rolebindings,roles"
     for each in view.snapshot["namespaces"]:
         name = identity(each)[1]
         if name not in ours or view.terminating(each) < SETTLED:
@@ -135,7 +140,5 @@ def _namespaces(view: View) -> Iterator[Finding]:
             f" {' '.join(remaining) or 'no reason reported'}",
             consequence="Nothing new can be created in it. Its remaining objects wait for their finalizers; those of"
             " ARC need a running controller.",
-            commands=(
-                f"kubectl get autoscalingrunnersets,ephemeralrunnersets,ephemeralrunners,rolebindings,roles -n {name}",
-            ),
+            commands=(view.target.kubectl(f"get {kinds} -n {name}"),),
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpufleet_tools.doctor.declared import DeclaredScaleSet
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.judgement import restarts
+from gpufleet_tools.doctor.judgement.commands import replace_runner_set, restart_controller, restart_listener
 from gpufleet_tools.doctor.judgement.controller import eventual_argument
 from gpufleet_tools.doctor.reading import Object
 from gpufleet_tools.doctor.view import (
@@ -14,8 +15,8 @@ from gpufleet_tools.doctor.view import (
     View,
     changed,
     identity,
+    is_outdated,
     is_terminating,
-    replace_runner_set,
     scale_set_id,
     waiting_reason,
 )
@@ -27,9 +28,7 @@ def findings(view: View) -> Iterator[Finding]:
         return
     for scale_set in view.declared.scale_sets:
         found = view.runner_set(scale_set)
-        if found is None or is_terminating(found) or scale_set_id(found) is None:
-            continue
-        if found.get("status", {}).get("phase") == "Outdated":
+        if found is None or is_terminating(found) or scale_set_id(found) is None or is_outdated(found):
             continue
         listener = view.listener(found)
         if listener is None:
@@ -42,8 +41,7 @@ def _of_listener(view: View, scale_set: DeclaredScaleSet, found: Object, listene
     references = [*_references(view, scale_set, found, listener)]
     yield from references
     yield from _size(view, scale_set, found, listener)
-    secret = [*_credentials(view, scale_set, listener)]
-    yield from secret
+    yield from _credentials(view, scale_set, listener)
     if view.snapshot.knows("ARC's pods") and not references:
         yield from _pod(view, scale_set, found, listener)
 
@@ -59,6 +57,7 @@ def _missing(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
             f'[{{"op":"replace","path":"/spec/template/spec/containers/0/args/{argument}",'
             '"value":"--update-strategy=immediate"}]'
         )
+        deployment = f"-n {controller.namespace} {controller.deployment}"
         yield Finding(
             name="eventual-update",
             severity="error",
@@ -67,9 +66,7 @@ def _missing(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
             consequence="Jobs for the label queue. The controller's update strategy is `eventual`: a change of min or"
             " max deletes the listener, and idle runners prevent a new one (actions/actions-runner-controller#4432)."
             " Use `immediate`, also in the chart values.",
-            commands=(
-                f"kubectl patch deployment -n {controller.namespace} {controller.deployment} --type json -p '{patch}'",
-            ),
+            commands=(view.target.kubectl(f"patch deployment {deployment} --type json -p '{patch}'"),),
         )
     elif view.controller_runs and _is_settled(view, found):
         yield Finding(
@@ -78,7 +75,7 @@ def _missing(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
             subject=scale_set.label,
             fact="the scale set has no listener",
             consequence="Jobs for the label queue. A restarted controller creates the listener, or logs the reason.",
-            commands=(f"kubectl rollout restart deployment -n {controller.namespace} {controller.deployment}",),
+            commands=(restart_controller(view),),
         )
 
 
@@ -91,8 +88,7 @@ def _is_settled(view: View, found: Object) -> bool:
 def _references(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Object) -> Iterator[Finding]:
     """Yield findings about names and IDs in the listener that are not those of the scale set. Seen with ARC 0.14.2
     after an EphemeralRunnerSet was deleted by hand: the controller creates another one, but keeps the listener."""
-    namespace, name = identity(listener)
-    restart = f"kubectl delete autoscalinglistener -n {namespace} {name}"
+    restart = restart_listener(view, listener)
     wanted, own = listener["spec"]["ephemeralRunnerSetName"], scale_set_id(found)
     sets = {identity(each)[1]: each for each in view.ephemeral_runner_sets(found)}
     if view.snapshot.knows("ephemeral runner sets") and wanted not in sets:
@@ -113,7 +109,7 @@ def _references(view: View, scale_set: DeclaredScaleSet, found: Object, listener
             fact=f"the listener refers to EphemeralRunnerSet {wanted}, which is being deleted",
             consequence="It gets no new runners, so jobs for the label queue. An annotation in the runners' template"
             " replaces it at once; running jobs end first.",
-            commands=(replace_runner_set(scale_set, wanted),),
+            commands=(replace_runner_set(view, scale_set, wanted),),
         )
     elif listener["spec"].get("runnerScaleSetId") != own:
         yield Finding(
@@ -131,7 +127,6 @@ def _size(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Obje
     live = (spec.get("minRunners", 0), spec.get("maxRunners"))
     wanted = (applied.get("minRunners", 0), applied.get("maxRunners"))
     if live != wanted and None not in wanted and _is_settled(view, found):
-        namespace, name = identity(listener)
         yield Finding(
             name="listener-size",
             severity="warning",
@@ -139,7 +134,7 @@ def _size(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Obje
             fact=f"the listener keeps min {live[0]} and max {live[1]}, but min {wanted[0]} and max {wanted[1]} are"
             " applied",
             consequence="The controller has not replaced the listener. It creates a new one; no job is touched.",
-            commands=(f"kubectl delete autoscalinglistener -n {namespace} {name}",),
+            commands=(restart_listener(view, listener),),
         )
 
 
@@ -162,10 +157,7 @@ def _credentials(view: View, scale_set: DeclaredScaleSet, listener: Object) -> I
         )
         return
     written = changed(secret, "f:data")
-    if pod is None or written is None or view.snapshot.age(pod["metadata"]["creationTimestamp"]) <= 0:
-        return
-    started = view.snapshot.age(pod["metadata"]["creationTimestamp"])
-    if (view.snapshot.now - written).total_seconds() < started:
+    if pod is not None and written is not None and (view.snapshot.now - written).total_seconds() < view.age(pod):
         namespace, name = identity(listener)
         yield Finding(
             name="rotated-key",
@@ -174,7 +166,7 @@ def _credentials(view: View, scale_set: DeclaredScaleSet, listener: Object) -> I
             fact=f"Secret {key[0]}/{key[1]} was written at {written:%Y-%m-%d %H:%M:%S} UTC, after the listener started",
             consequence="The listener still uses the previous credentials, and ends once they are revoked. Restart it;"
             " no job is touched.",
-            commands=(f"kubectl delete pod -n {namespace} {name}",),
+            commands=(view.target.kubectl(f"delete pod -n {namespace} {name}"),),
         )
 
 
@@ -189,10 +181,7 @@ def _pod(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Objec
             subject=scale_set.label,
             fact=f"the listener has no pod {namespace}/{name}",
             consequence="Jobs for the label queue. A restarted controller creates the pod, or logs the reason.",
-            commands=(
-                f"kubectl rollout restart deployment -n {view.declared.controller.namespace}"
-                f" {view.declared.controller.deployment}",
-            ),
+            commands=(restart_controller(view),),
         )
     elif pod is not None and pod.get("status", {}).get("phase") == "Pending" and view.age(pod) > SETTLED:
         yield Finding(
@@ -201,5 +190,5 @@ def _pod(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Objec
             subject=scale_set.label,
             fact=f"the listener's pod {namespace}/{name} does not start: {waiting_reason(pod)}",
             consequence="Jobs for the label queue.",
-            commands=(f"kubectl describe pod -n {namespace} {name}",),
+            commands=(view.target.kubectl(f"describe pod -n {namespace} {name}"),),
         )

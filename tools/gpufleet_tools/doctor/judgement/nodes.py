@@ -8,7 +8,7 @@ from decimal import Decimal
 from gpufleet import quantity
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.reading import Object
-from gpufleet_tools.doctor.view import View, identity, waiting_reason
+from gpufleet_tools.doctor.view import View, identity, owned_by, waiting_reason
 
 STARTING = 300.0
 """Seconds during which a new node may lack its GPUs: the device plugin starts after the node is ready."""
@@ -20,14 +20,14 @@ def findings(view: View) -> Iterator[Finding]:
         names = {identity(each)[1] for each in view.snapshot["nodes"]}
         for machine in view.declared.devices.machines:
             if machine not in names:
-                yield _missing(machine)
+                yield _missing(view, machine)
         for node in view.snapshot["nodes"]:
             yield from _node(view, node)
     for daemon_set in view.snapshot["daemon sets"]:
         yield from _plugin(view, daemon_set)
 
 
-def _missing(machine: str) -> Finding:
+def _missing(view: View, machine: str) -> Finding:
     return Finding(
         name="node-missing",
         severity="error",
@@ -35,7 +35,7 @@ def _missing(machine: str) -> Finding:
         fact="the stack declares the machine, but the cluster has no such node",
         consequence="Its GPUs serve no jobs. `gpufleet hosts` shows the state of the machine; `pulumi up` adds it to a"
         " cluster of kubespray.",
-        commands=("kubectl get nodes -o wide",),
+        commands=(view.target.kubectl("get nodes -o wide"),),
     )
 
 
@@ -52,7 +52,7 @@ def _node(view: View, node: Object) -> Iterator[Finding]:
             subject=f"node {name}",
             fact=f"the node is not ready: {ready.get('message') or 'its kubelet has reported nothing'}",
             consequence="Its GPUs serve no jobs.",
-            commands=(f"kubectl describe node {name}",),
+            commands=(view.target.kubectl(f"describe node {name}"),),
         )
         return
     resource, count = expected
@@ -66,8 +66,8 @@ def _node(view: View, node: Object) -> Iterator[Finding]:
             fact=f"the node offers {live.normalize():f} {resource}; the stack declares {at_least}{count}",
             consequence="Runners cannot use the missing GPUs. The device plugin's pod there, or the driver, fails.",
             commands=(
-                f"kubectl get pods -A -o wide --field-selector spec.nodeName={name}",
-                f"kubectl describe node {name}",
+                view.target.kubectl(f"get pods -A -o wide --field-selector spec.nodeName={name}"),
+                view.target.kubectl(f"describe node {name}"),
             ),
         )
     if node["spec"].get("unschedulable"):
@@ -77,7 +77,7 @@ def _node(view: View, node: Object) -> Iterator[Finding]:
             subject=f"node {name}",
             fact="the node is cordoned",
             consequence="It gets no further runners.",
-            commands=(f"kubectl uncordon {name}",),
+            commands=(view.target.kubectl(f"uncordon {name}"),),
         )
 
 
@@ -88,7 +88,7 @@ def _plugin(view: View, daemon_set: Object) -> Iterator[Finding]:
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     if not _is_plugin(name) or ready >= wanted or view.age(daemon_set) < STARTING:
         return
-    pods = [each for each in view.snapshot["device pods"] if _owned_by(each, daemon_set) and not _is_ready(each)]
+    pods = [each for each in view.snapshot["device pods"] if owned_by(each, daemon_set) and not _is_ready(each)]
     reason = f": {identity(pods[0])[1]}: {waiting_reason(pods[0])}" if pods else ""
     yield Finding(
         name="device-plugin",
@@ -97,19 +97,14 @@ def _plugin(view: View, daemon_set: Object) -> Iterator[Finding]:
         fact=f"{ready} of {wanted} pods are ready{reason}",
         consequence="Nodes without a ready pod offer no GPUs.",
         commands=(
-            f"kubectl describe daemonset -n {namespace} {name}",
-            *(f"kubectl logs -n {namespace} {identity(each)[1]}" for each in pods[:1]),
+            view.target.kubectl(f"describe daemonset -n {namespace} {name}"),
+            *(view.target.kubectl(f"logs -n {namespace} {identity(each)[1]}") for each in pods[:1]),
         ),
     )
 
 
 def _is_plugin(name: str) -> bool:
     return any(word in name for word in ("device-plugin", "gpu", "nvidia", "mps"))
-
-
-def _owned_by(pod: Object, daemon_set: Object) -> bool:
-    uid = daemon_set["metadata"]["uid"]
-    return any(each.get("uid") == uid for each in pod["metadata"].get("ownerReferences", ()))
 
 
 def _is_ready(pod: Object) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from gpufleet_tools.doctor.declared import DeclaredScaleSet
 from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.judgement.commands import replace_runner_set
 from gpufleet_tools.doctor.reading import Object
-from gpufleet_tools.doctor.view import RESTART_WINDOW, SCALE_SET_ID, View, identity, replace_runner_set, scale_set_id
+from gpufleet_tools.doctor.view import RESTART_WINDOW, SCALE_SET_ID, View, identity, scale_set_id
 
 Commands = Callable[[View, DeclaredScaleSet, Object], tuple[str, ...]]
 """Function that returns commands from a view, the declared scale set and its listener."""
@@ -30,14 +31,14 @@ class Reason:
     commands: Commands
 
 
-def _register_again(_view: View, scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
+def _register_again(view: View, scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
     """Return the commands that register a scale set again. Without the annotation, the controller registers it and
     writes the new ID; the EphemeralRunnerSet and the listener have the old one until they are replaced."""
     place, path = f"-n {scale_set.namespace} autoscalingrunnerset", f"{{.metadata.annotations.{SCALE_SET_ID}}}"
     return (
-        f"kubectl annotate {place} {scale_set.label} {SCALE_SET_ID}-",
-        f"kubectl wait {place}/{scale_set.label} --for=jsonpath='{path}' --timeout=60s",
-        replace_runner_set(scale_set, listener["spec"]["ephemeralRunnerSetName"]),
+        view.target.kubectl(f"annotate {place} {scale_set.label} {SCALE_SET_ID}-"),
+        view.target.kubectl(f"wait {place}/{scale_set.label} --for=jsonpath='{path}' --timeout=60s"),
+        replace_runner_set(view, scale_set, listener["spec"]["ephemeralRunnerSetName"]),
     )
 
 
@@ -45,9 +46,9 @@ def _renew_credentials(view: View, _scale_set: DeclaredScaleSet, _listener: Obje
     return (f"gpufleet check {view.declared.stack}", f"pulumi up --stack {view.declared.stack}")
 
 
-def _watch(_view: View, _scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
+def _watch(view: View, _scale_set: DeclaredScaleSet, listener: Object) -> tuple[str, ...]:
     namespace, name = identity(listener)
-    return (f"kubectl get pods -n {namespace} --field-selector metadata.name={name} --watch",)
+    return (view.target.kubectl(f"get pods -n {namespace} --field-selector metadata.name={name} --watch"),)
 
 
 REASONS = (
@@ -95,7 +96,7 @@ def finding(view: View, scale_set: DeclaredScaleSet, found: Object, listener: Ob
             fact=fact,
             consequence="Jobs for the label queue. Its log has the reason, such as invalid credentials, a session of"
             " another listener, or a scale set that GitHub does not know.",
-            commands=(f"kubectl logs -n {namespace} {name} --follow",),
+            commands=(view.target.kubectl(f"logs -n {namespace} {name} --follow"),),
         )
     meaning = reason.meaning.format(id=scale_set_id(found), secret=f"{scale_set.namespace}/{scale_set.secret}")
     return Finding(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gpufleet_tools.doctor.declared import DeclaredScaleSet
 from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.judgement.commands import controller_log
 from gpufleet_tools.doctor.reading import Object
 from gpufleet_tools.doctor.view import SETTLED, View, changed, identity, is_terminating, waiting_reason
 
@@ -30,8 +31,8 @@ def findings(view: View) -> Iterator[Finding]:
         if found is None:
             continue
         runners = view.runners(found)
-        yield from _failed(scale_set, runners)
-        yield from _failing(scale_set, runners)
+        yield from _failed(view, scale_set, runners)
+        yield from _failing(view, scale_set, runners)
         yield from _unregistered(view, scale_set, runners)
         yield from _pending(view, scale_set, runners)
         yield from _hung_jobs(view, scale_set, runners)
@@ -54,12 +55,12 @@ def _names(runners: Sequence[Object]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} runners, such as {names[0]},"
 
 
-def _deletion(scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> tuple[str, ...]:
+def _deletion(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> tuple[str, ...]:
     names = " ".join(identity(each)[1] for each in runners)
-    return (f"kubectl delete ephemeralrunner -n {scale_set.namespace} --wait=false {names}",)
+    return (view.target.kubectl(f"delete ephemeralrunner -n {scale_set.namespace} --wait=false {names}"),)
 
 
-def _failed(scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
+def _failed(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
     """Yield a finding about runners in the phase Failed, whose pod the API server rejected: ARC does not retry them."""
     failed = [each for each in runners if status_of(each).get("phase") == "Failed" and not is_terminating(each)]
     if failed:
@@ -72,11 +73,11 @@ def _failed(scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[
             fact=f"{_names(failed)} failed: {message}",
             consequence="ARC does not retry them, and each takes one of the label's runners. Correct the cause in the"
             " stack file, then delete them.",
-            commands=_deletion(scale_set, failed),
+            commands=_deletion(view, scale_set, failed),
         )
 
 
-def _failing(scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
+def _failing(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
     failing = [each for each in runners if status_of(each).get("failures") and not is_busy(each)]
     failing = [each for each in failing if status_of(each).get("phase") not in _ENDED]
     if failing:
@@ -89,7 +90,7 @@ def _failing(scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator
             f" {len(status_of(worst)['failures'])} times, at last: {status_of(worst).get('message') or 'no message'}",
             consequence="ARC starts each again after a growing pause, and replaces it after the sixth time. The log of"
             " the container `runner` has the reason.",
-            commands=(f"kubectl logs -n {scale_set.namespace} {identity(worst)[1]} -c runner",),
+            commands=(view.target.kubectl(f"logs -n {scale_set.namespace} {identity(worst)[1]} -c runner"),),
         )
 
 
@@ -103,7 +104,6 @@ def _unregistered(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Obj
         and view.age(each) > SETTLED
     ]
     if waiting and view.controller_runs:
-        controller = view.declared.controller
         yield Finding(
             name="unregistered-runners",
             severity="error",
@@ -111,10 +111,7 @@ def _unregistered(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Obj
             fact=f"{_names(waiting)} cannot be registered at GitHub",
             consequence="They have no pod. Usual reasons: invalid credentials, a scale set that GitHub does not know,"
             " or GitHub cannot be reached. The controller's log has the reason.",
-            commands=(
-                f"kubectl logs -n {controller.namespace} deploy/{controller.deployment} --since=10m"
-                f" | grep {identity(waiting[0])[1]}",
-            ),
+            commands=(controller_log(view, identity(waiting[0])[1]),),
         )
 
 
@@ -136,7 +133,7 @@ def _pending(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object])
             subject=scale_set.label,
             fact=f"{len(pods)} runner pods do not start: {reason}",
             consequence="Their jobs wait. `gpufleet capacity` shows how many runners the pools hold.",
-            commands=(f"kubectl describe pod -n {scale_set.namespace} {identity(pods[0])[1]}",),
+            commands=(view.target.kubectl(f"describe pod -n {scale_set.namespace} {identity(pods[0])[1]}"),),
         )
 
 
@@ -155,14 +152,13 @@ def _hung_jobs(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object
             subject=scale_set.label,
             fact=f"{_names(hung)} have had the same job for more than {JOB_LIMIT.days} days, GitHub's limit",
             consequence="Each takes one of the label's runners. Delete them; a job that still runs is lost.",
-            commands=_deletion(scale_set, hung),
+            commands=_deletion(view, scale_set, hung),
         )
 
 
 def _hung_deletions(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
     hung = [each for each in runners if not is_busy(each) and view.terminating(each) > HUNG_DELETION]
     if hung:
-        controller = view.declared.controller
         yield Finding(
             name="hung-deletions",
             severity="warning",
@@ -170,8 +166,5 @@ def _hung_deletions(view: View, scale_set: DeclaredScaleSet, runners: Sequence[O
             fact=f"{_names(hung)} have been terminating for more than {HUNG_DELETION / 60:.0f} min",
             consequence="Each takes one of the label's runners. ARC removes a runner at GitHub first, with the Secret"
             " that its runner set names. The controller's log has the reason.",
-            commands=(
-                f"kubectl logs -n {controller.namespace} deploy/{controller.deployment} --since=10m"
-                f" | grep {identity(hung[0])[1]}",
-            ),
+            commands=(controller_log(view, identity(hung[0])[1]),),
         )

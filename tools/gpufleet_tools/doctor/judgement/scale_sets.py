@@ -9,8 +9,17 @@ from gpufleet.arc import runner_releases
 from gpufleet_tools.doctor import crds
 from gpufleet_tools.doctor.declared import DeclaredScaleSet
 from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.judgement.commands import controller_log, reinstall
 from gpufleet_tools.doctor.reading import Object
-from gpufleet_tools.doctor.view import SETTLED, View, identity, is_terminating, runner_container, scale_set_id
+from gpufleet_tools.doctor.view import (
+    SETTLED,
+    View,
+    identity,
+    is_outdated,
+    is_terminating,
+    runner_container,
+    scale_set_id,
+)
 
 VERSION_LABEL = "app.kubernetes.io/version"
 """Label of a runner set with the version of its chart. The controller compares it with its own."""
@@ -46,7 +55,7 @@ def _missing(view: View, scale_set: DeclaredScaleSet) -> Finding:
         fact=f"AutoscalingRunnerSet {scale_set.namespace}/{scale_set.label} does not exist",
         consequence="Jobs for the label queue. Create it again. An apply while its predecessor is terminating is lost:"
         " Helm records it, and the scale set disappears.",
-        commands=(view.reinstall(scale_set.label, scale_set.namespace),),
+        commands=(reinstall(view, scale_set.label, scale_set.namespace),),
     )
 
 
@@ -63,8 +72,8 @@ def _terminating(view: View, scale_set: DeclaredScaleSet, found: Object) -> Find
         fact=f"the scale set has been terminating for {view.terminating(found):.0f} s, but the stack declares it",
         consequence=f"{wait} A change that is applied meanwhile is lost: wait, then create it again.",
         commands=(
-            f"kubectl wait {name} --for=delete --timeout=600s",
-            view.reinstall(scale_set.label, scale_set.namespace),
+            view.target.kubectl(f"wait {name} --for=delete --timeout=600s"),
+            reinstall(view, scale_set.label, scale_set.namespace),
         ),
     )
 
@@ -94,9 +103,8 @@ def _version(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator
 
 
 def _registration(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator[Finding]:
-    if scale_set_id(found) is not None or view.age(found) < SETTLED or _is_outdated(found):
+    if scale_set_id(found) is not None or view.age(found) < SETTLED or is_outdated(found):
         return
-    controller = view.declared.controller
     yield Finding(
         name="not-registered",
         severity="error",
@@ -104,19 +112,12 @@ def _registration(view: View, scale_set: DeclaredScaleSet, found: Object) -> Ite
         fact="the scale set has no ID: it is not registered at GitHub",
         consequence="Jobs for the label queue. Usual reasons: the credentials are invalid or lack permissions, the"
         " runner group does not exist, GitHub cannot be reached. The controller's log has the reason.",
-        commands=(
-            f"kubectl logs -n {controller.namespace} deploy/{controller.deployment} --since=10m"
-            f" | grep {scale_set.label}",
-        ),
+        commands=(controller_log(view, scale_set.label),),
     )
 
 
-def _is_outdated(found: Object) -> bool:
-    return bool(found.get("status", {}).get("phase") == "Outdated")
-
-
 def _outdated(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator[Finding]:
-    if not _is_outdated(found):
+    if not is_outdated(found):
         return
     live = live_image(found)
     newest = runner_releases.known().newest.version
@@ -183,7 +184,7 @@ def no_jobs_from(scale_set: DeclaredScaleSet, found: Object) -> datetime.date | 
 
 def _expiry(view: View, scale_set: DeclaredScaleSet, found: Object) -> Iterator[Finding]:
     day, today = no_jobs_from(scale_set, found), view.snapshot.now.date()
-    if day is None or _is_outdated(found) or today < day - datetime.timedelta(days=WARN_DAYS):
+    if day is None or is_outdated(found) or today < day - datetime.timedelta(days=WARN_DAYS):
         return
     version, newest = live_version(scale_set, found), runner_releases.known().newest.version
     fact = f"GitHub assigns no jobs to runner {version} from {day} on"

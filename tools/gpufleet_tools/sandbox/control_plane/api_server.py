@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 
 from gpufleet_tools.api_server import ApiError, ApiServer, retried
+from gpufleet_tools.kubeconfig import InvalidKubeconfig, client_configuration
 from gpufleet_tools.sandbox.errors import SandboxError
 
 
 def configuration(kubeconfig: Path) -> client.Configuration:
-    """Return the client configuration of a kubeconfig. Raises ConfigException if it is invalid."""
-    settings = client.Configuration()
-    load: Callable[..., None] = config.load_kube_config
-    load(config_file=str(kubeconfig), client_configuration=settings)
+    """Return the client configuration of a kubeconfig. Raises InvalidKubeconfig."""
+    settings = client_configuration(kubeconfig)
     # A proxy from the environment cannot reach a server on loopback.
     settings.proxy = None
     return settings
@@ -51,8 +50,8 @@ def connected(kubeconfig: Path) -> Iterator[ApiServer]:
     """Connect to the API server and discover its kinds. An ApiError that is not handled becomes a SandboxError."""
     try:
         settings = configuration(kubeconfig)
-    except config.ConfigException as error:
-        raise SandboxError(f"{kubeconfig} cannot be used: {error}; is the sandbox up?") from error
+    except InvalidKubeconfig as error:
+        raise SandboxError(f"{error}; is the sandbox up?") from error
     try:
         with ApiServer(settings) as api:
             api.discover()
