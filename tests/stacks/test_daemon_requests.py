@@ -27,6 +27,13 @@ TAINTED = (
 TOLERATED = ("    cpu: {pool: cpu,", "    cpu: {pool: cpu, tolerations: [{key: ci, operator: Exists}],")
 ASKING = ("    taints: [{key: ci, effect: NoSchedule}]", "    taints: [{key: ci, effect: PreferNoSchedule}]")
 EBS = ("      coredns:", "      aws-ebs-csi-driver: v1.62.0-eksbuild.1\n      coredns:")
+EFA = (
+    (
+        "families: [g4dn, g5], sizes: [2xlarge], hypervisor: nitro}",
+        "families: [p5], sizes: [48xlarge]}\n        efa: always",
+    ),
+    ("limits: {cpu: 80, gpus: 4}", "limits: {gpus: 8}"),
+)
 AGENT = ("      coredns:", "      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n      coredns:")
 
 
@@ -64,6 +71,7 @@ def read(project: MakeProject, *edits: tuple[str, str]) -> tuple[Stack, EksSetti
         ((EBS,), (180, 120, 4), (180, 120, 5)),
         ((AGENT,), (160, 30, 4), (160, 30, 6)),
         ((OTHER,), (150, 0, 3), (150, 0, 4)),
+        (EFA, (150, 0, 3), (160, 20, 5)),
         # Both containers of the network plugin.
         (configured("{vpc-cni: {resources: {requests: {cpu: 100m, memory: 50Mi}}}}"), (300, 100, 3), (300, 100, 4)),
         # A limit is a request, too, unless there is a request: kube-proxy's default remains.

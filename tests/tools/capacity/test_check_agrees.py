@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gpufleet import quantity
@@ -23,114 +22,12 @@ from gpufleet.aws.karpenter.node_pool_fit import capacity as whole
 from gpufleet_stacks.settings.args.node_pools import node_pool_args
 from gpufleet_stacks.settings.daemon_requests import daemon_requests
 from gpufleet_stacks.settings.models.eks import EksSettings
-from gpufleet_stacks.settings.rules.eks import gpus_are_of_a_pool_with_gpus, requests_of, runners_fit_a_node
+from gpufleet_stacks.settings.rules.eks import requests_of
 from gpufleet_tools.capacity import stack_capacity
 from gpufleet_tools.capacity.pool_capacity import ElasticPoolCapacity
+from tests.random_stacks import Mix, mixes, refused
 
 pytestmark = pytest.mark.slow
-
-STACK: Mapping[str, Any] = {
-    "cluster": {
-        "kind": "eks",
-        "name": "lab",
-        "region": "us-east-1",
-        "account": "111122223333",
-        "kubernetesVersion": "1.34",
-        "network": {"kind": "own", "zones": ["us-east-1a", "us-east-1b"]},
-        "addons": {
-            "vpc-cni": "v1.22.4-eksbuild.3",
-            "coredns": "v1.13.2-eksbuild.21",
-            "kube-proxy": "v1.34.6-eksbuild.11",
-            "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
-        },
-    },
-    "projects": {
-        "ml": {
-            "configUrl": "https://github.com/example",
-            "namespace": "ml",
-            "credentials": {"kind": "existingSecret", "secretName": "ml-github"},
-        }
-    },
-    "profiles": {"plain": {}, "disk": {"ephemeralStorage": "60Gi"}, "large-disk": {"ephemeralStorage": "120Gi"}},
-}
-
-
-def a_pool(families: list[str], sizes: list[str], with_gpus: bool) -> st.SearchStrategy[dict[str, Any]]:
-    """Pools of some of these instance types, with limits of which some admit little or nothing."""
-    one_to_two = st.lists(st.sampled_from(sizes), min_size=1, max_size=2, unique=True)
-    some_families = st.lists(st.sampled_from(families), min_size=1, max_size=2, unique=True)
-    optional: dict[str, st.SearchStrategy[Any]] = {
-        "cpu": st.integers(4, 64),
-        "memory": st.integers(16, 256).map("{}Gi".format),
-        "nodes": st.integers(1, 4),
-    }
-    limits = st.fixed_dictionaries({"gpus": st.integers(1, 4)} if with_gpus else {}, optional=optional)
-    shared = st.one_of(
-        st.none(),
-        st.integers(2, 4).map(lambda replicas: {"timeSlicing": {"replicas": replicas}}),
-        st.integers(2, 4).map(lambda replicas: {"mps": {"replicas": replicas}}),
-    )
-    return st.fixed_dictionaries(
-        {
-            "instances": st.fixed_dictionaries({"families": some_families, "sizes": one_to_two}),
-            "amis": st.sampled_from([[{"alias": "al2023@v20260512"}], [{"alias": "bottlerocket@v1.53.0"}]]),
-            "rootVolume": st.sampled_from(["100Gi", "200Gi"]),
-            "limits": limits,
-            "terminationGracePeriod": st.just("6h"),
-            **({"sharing": shared} if with_gpus else {}),
-        },
-        optional={"kubelet": st.integers(8, 20).map(lambda pods: {"maxPods": pods})},
-    )
-
-
-POOLS = st.one_of(
-    a_pool(["g4dn", "g5", "g6"], ["xlarge", "2xlarge", "12xlarge"], True),
-    a_pool(["m6i", "c6i", "r6i"], ["large", "xlarge", "2xlarge"], False),
-)
-
-RUNNERS = st.fixed_dictionaries(
-    {
-        "project": st.just("ml"),
-        "profile": st.sampled_from(["plain", "disk", "large-disk"]),
-        "gpus": st.sampled_from([0, 1, 1, 1, 2, 4]),
-        "cpu": st.sampled_from(["500m", "1", "2", "3900m", "7", "16"]),
-        "memory": st.sampled_from(["1Gi", "4Gi", "12Gi", "28Gi", "100Gi"]),
-        "max": st.integers(1, 6),
-    }
-)
-
-
-@st.composite
-def stacks(draw: st.DrawFn) -> EksSettings:
-    """A stack with one pool and up to three labels, valid but for what the rules about room refuse."""
-    pool = draw(POOLS)
-    if "sharing" in pool and pool["sharing"] is None:
-        del pool["sharing"]
-    runners = draw(st.lists(RUNNERS, min_size=1, max_size=3))
-    if "gpus" not in pool["limits"]:
-        runners = [{**runner, "gpus": 0} for runner in runners]
-    document = {
-        **STACK,
-        "cluster": {**STACK["cluster"], "nodePools": {"pool": pool}},
-        "runners": {f"label-{number}": runner for number, runner in enumerate(runners)},
-    }
-    return EksSettings.model_validate(document)
-
-
-def refused(read: EksSettings) -> dict[str, set[str]]:
-    """Codes of the problems that `check` has with each label."""
-    found: dict[str, set[str]] = {label: set() for label in read.runners}
-    for rule in (gpus_are_of_a_pool_with_gpus, runners_fit_a_node):
-        for problem in rule(read):
-            if problem.path[0] == "runners":
-                found[str(problem.path[1])].add(problem.code)
-            else:
-                # The disk is the profile's, and too large for one of its labels at least.
-                for label, runner in read.runners.items():
-                    if runner.profile == problem.path[1]:
-                        found[label].add("no-room for the disk")
-    return found
-
 
 Amounts = dict[str, Decimal]
 
@@ -199,8 +96,10 @@ ROUNDS = 8
 
 
 @settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(read=stacks(), number=st.integers(0, 2**32))
-def test_check_capacity_and_nodes_filled_at_random_agree(read: EksSettings, number: int) -> None:
+@given(mix=mixes(), number=st.integers(0, 2**32))
+def test_check_capacity_and_nodes_filled_at_random_agree(mix: Mix, number: int) -> None:
+    assume(mix.has_limits_for_nothing() is not None)
+    read = mix.settings()
     (pool,) = stack_capacity.capacity("lab", read).pools
     assert isinstance(pool, ElasticPoolCapacity)
     seed, problems = random.Random(number), refused(read)
@@ -236,8 +135,10 @@ def test_the_random_stacks_are_of_every_kind() -> None:
     kinds: set[str] = set()
 
     @settings(max_examples=250, derandomize=True, deadline=None, database=None)
-    @given(read=stacks())
-    def collect(read: EksSettings) -> None:
+    @given(mix=mixes())
+    def collect(mix: Mix) -> None:
+        assume(mix.has_limits_for_nothing() is not None)
+        read = mix.settings()
         (pool,) = stack_capacity.capacity("lab", read).pools
         assert isinstance(pool, ElasticPoolCapacity)
         kinds.add(f"fits: {pool.fits}")

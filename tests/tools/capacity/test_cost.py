@@ -82,6 +82,13 @@ def test_what_its_limits_admit_is_what_a_pool_costs(project: MakeProject) -> Non
     assert (label.jobs, label.cost_per_hour, label.cheapest) == (30, 2.256, False)
 
 
+def test_a_paused_pool_costs_nothing(project: MakeProject) -> None:
+    found = cost(project, ("limits: {cpu: 80, gpus: 4}", "limits: {gpus: 0}"))
+    gpu = found.pools[1]
+    assert (gpu.cost_per_hour, gpu.nodes, gpu.waiting, gpu.cheapest) == (0.0, {}, 40, True)
+    assert (gpu.labels[0].jobs, found.cost_per_hour) == (0, 1.92)
+
+
 def test_a_type_without_a_price_has_no_cost(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """g7 is in the table of instance types, and not in the price list."""
     there = {name: price for name, price in instance_prices.prices().items() if not name.startswith("g")}

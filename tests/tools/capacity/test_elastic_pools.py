@@ -253,6 +253,12 @@ def test_a_pool_of_one_type_is_refused_beyond_what_its_limits_admit(
     assert ("gpu" in capacity.excesses(changed)) is (beyond and not meant)
 
 
+def test_a_paused_pool_is_said_to_be_paused(project: MakeProject, gpufleet: Gpufleet) -> None:
+    ended = gpufleet("-C", project({"aws": AWS.replace(GPU_LIMITS, "limits: {gpus: 0}")}), "capacity", "aws")
+    assert ended.code == 0
+    assert "\npool gpu: paused by its limits (0 GPUs): Karpenter provisions no node, and all jobs wait\n" in ended.out
+
+
 def test_the_table(project: MakeProject, gpufleet: Gpufleet) -> None:
     ended = gpufleet("-C", project({"aws": AWS}), "capacity", "aws")
     assert (ended.code, ended.err) == (0, "")

@@ -6,7 +6,7 @@ import copy
 import datetime
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -166,11 +166,11 @@ def others(value: Any, setting: schema.Setting) -> Iterator[Any]:
 ABSENT = object()
 
 
-def edits(path: str) -> Iterator[tuple[str, Document]]:
+def edits(path: str, files: Iterable[str]) -> Iterator[tuple[str, Document]]:
     """Yield documents with only that setting changed, each with the name of the file it was made from."""
     parts = path.split(".")
     parts[0] = f"{NAMESPACE}:{parts[0]}"
-    for name in FILES:
+    for name in files:
         config = documents()[name]["config"]
         for number, (section, key) in enumerate(places(config, parts)):
             present = section.get(key, ABSENT)
@@ -187,8 +187,17 @@ def edits(path: str) -> Iterator[tuple[str, Document]]:
 
 def pull_request(path: str, folder: pathlib.Path) -> Difference:
     """Return what a change of that setting alone does."""
+    if found := changed_alone(path, folder):
+        name, head = found
+        return compared(evaluated_base(name), evaluated(head))
+    return otherwise(path)
+
+
+def changed_alone(path: str, folder: pathlib.Path, files: Iterable[str] = FILES) -> tuple[str, Stack] | None:
+    """Return a stack in which only that setting differs from a file's, with the file's name; None if no guess is
+    valid."""
     section = path.removesuffix(".kind")
-    for name, document in edits(path):
+    for name, document in edits(path, files):
         if not well_formed(document):
             continue
         try:
@@ -198,8 +207,8 @@ def pull_request(path: str, folder: pathlib.Path) -> Difference:
         changes = setting_changes(flattened_base(name), dict(flattened(head.settings)))
         rows = {row_of(change.path) for change in changes}
         if rows == {path} or (section != path and path in rows and all(each.startswith(section) for each in rows)):
-            return compared(evaluated_base(name), evaluated(head))
-    return otherwise(path)
+            return name, head
+    return None
 
 
 def well_formed(document: Document) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import cast
 
+from gpufleet.aws.karpenter.node_pool_fit import paused
 from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.models.eks import EksSettings
 from gpufleet_stacks.settings.models.settings import Settings
@@ -117,6 +118,8 @@ def _label(market: Market, demand: Demand) -> LabelCost:
 
 
 def _cheapest(market: Market, demands: Iterable[Demand]) -> Purchase | None:
+    if paused(market.args):
+        return Purchase(0, {}, waiting=sum(each.most for each in demands), exact=True)
     return cheapest(list(demands), market.offers, market.limits, prices())
 
 

@@ -19,6 +19,7 @@ from gpufleet.aws.karpenter.node_pool_fit import (
     allocatable,
     instance_types_of,
     only_reserved,
+    paused,
     reserved_instances,
     within_limits,
 )
@@ -77,6 +78,7 @@ def elastic_pool(settings: EksSettings, name: str, overcommit: bool, *, labels: 
         unknown_requests=addons_of_unknown_requests(settings),
         fits=_fit(market),
         whichever=all(each.guaranteed >= each.max for each in held),
+        paused=paused(market.args),
         overcommit=overcommit,
         labels=[each for each in held if each.label != SMOKE],
     )

@@ -121,6 +121,8 @@ class ElasticPoolCapacity(AnyPoolCapacity):
     """EKS addons whose requests on each node are unknown, so that jobs may find less room than reported."""
     whichever: bool
     """Whether all labels fit on any of the instance types."""
+    paused: bool
+    """Whether a limit of zero keeps Karpenter from provisioning any node."""
 
     @property
     def provisioned(self) -> dict[str, str]:

@@ -175,7 +175,9 @@ def _row(pool: Pool, label: LabelCapacity) -> tuple[str, ...]:
 
 
 def _lines(pool: Pool) -> Iterator[str]:
-    if pool.fits == "no":
+    if pool.kind == "elastic" and pool.paused:
+        yield f"paused by its limits ({pool.limits}): Karpenter provisions no node, and all jobs wait"
+    elif pool.fits == "no":
         yield ("overcommit allowed: " if pool.overcommit else "") + pool.too_much
     else:
         yield _fitting(pool) if pool.kind == "fixed" else _fitting_on_types(pool)
