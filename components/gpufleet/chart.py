@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,10 +73,11 @@ class Chart:
         return Release(name, args, opts=opts)
 
     def definitions(self, parent: pulumi.Resource) -> pulumi.Output[dict[str, Any]]:
-        """Return the chart's CustomResourceDefinitions by name, as the parent's Kubernetes provider renders them."""
+        """Return the chart's CustomResourceDefinitions by name, as the parent's Kubernetes provider renders them. In a
+        preview, they are unknown if the provider's cluster is."""
         arguments = {"jsonOpts": self.template_options()}
         rendered = pulumi.runtime.invoke_output(HELM_TEMPLATE, arguments, pulumi.InvokeOutputOptions(parent=parent))
-        return rendered.apply(lambda answer: _definitions(answer["result"]))
+        return rendered.apply(_definitions)
 
     def template_options(self) -> str:
         """Return the options of the provider's rendering, as JSON (`HelmChartOpts` in invoke_helm_template.go)."""
@@ -88,8 +89,12 @@ class Chart:
         return json.dumps(options | {"release_name": self.name})
 
 
-def _definitions(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {each["metadata"]["name"]: each for each in objects if each["kind"] == "CustomResourceDefinition"}
+def _definitions(answer: Mapping[str, Any]) -> Any:
+    """Return the definitions by name. The engine answers with an empty map for a provider whose configuration is
+    unknown (`Invoke` in provider_plugin.go of pulumi/pulumi)."""
+    if not answer:
+        return pulumi.UNKNOWN
+    return {each["metadata"]["name"]: each for each in answer["result"] if each["kind"] == "CustomResourceDefinition"}
 
 
 def laid_over(values: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,10 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
     def Read(self, request: Any, context: Any) -> Any:  # noqa: N802
         return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
 
+    def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Return no result, as the engine does while a provider's configuration is unknown."""
+        return provider_pb2.InvokeResponse()
+
     def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Register a component without children or outputs."""
         with grpc.insecure_channel(request.monitorEndpoint) as channel:

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 
 from gpufleet.arc import ArcController, ArcControllerArgs
+from gpufleet.arc.upgrade import GROUP, KINDS
 from gpufleet.arc.versions import minor_steps, numbers
 from gpufleet.chart import Chart
 from gpufleet_tools.plan.plan import UNKNOWN, Plan
@@ -53,6 +55,17 @@ def test_the_controller_comes_after_policy_and_definitions() -> None:
         # Deleting a definition deletes every scale set.
         assert each.options["retainOnDelete"] is True
         assert each.inputs["spec"] is UNKNOWN
+
+
+def test_definitions_are_unknown_while_the_cluster_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine answers with an empty map for a provider whose configuration is unknown."""
+    names = [f"{kind}.{GROUP}" for kind in KINDS]
+    crds = [{"kind": "CustomResourceDefinition", "metadata": {"name": name}, "spec": {"a": name}} for name in names]
+    for answer, specs in ({}, [UNKNOWN] * 4), ({"result": crds}, [each["spec"] for each in crds]):
+        monkeypatch.setattr(pulumi.runtime, "invoke_output", lambda *_, of=answer: pulumi.Output.from_input(of))
+        plan = controller(version="0.14.2", upgrade_from="0.13.1")
+        patches = of_kind(plan, "CustomResourceDefinitionPatch")
+        assert sorted((each.inputs["spec"] for each in patches), key=str) == specs
 
 
 def test_an_older_controller_keeps_the_newer_definitions() -> None:
