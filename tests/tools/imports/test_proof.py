@@ -91,6 +91,28 @@ def test_a_rendered_scale_set(tmp_path: pathlib.Path, document_002: dict[str, An
     assert imported(listed).runners == found.runners
 
 
+def test_proxies_and_the_certificate_of_a_server(tmp_path: pathlib.Path, document_002: dict[str, Any]) -> None:
+    http, https = {"url": "http://proxy:3128"}, {"url": "https://proxy:3129/", "credentialSecretRef": "proxy-login"}
+    reference = {"configMapKeyRef": {"name": "ghes-ca", "key": "ca.pem"}}
+    values = document_002 | {
+        "proxy": {"http": http, "https": https, "noProxy": ["10.0.0.0/8"]},
+        "githubServerTLS": {"certificateFrom": reference, "runnerMountPath": "/usr/local/share/ca-certificates/"},
+    }
+    found = imported(f"a={write(tmp_path, values)}")
+    (project,) = found.projects.values()
+    assert project["proxy"] == {
+        "http": http,
+        "https": {"url": "https://proxy:3129/", "credentialsSecret": "proxy-login"},
+        "noProxy": ["10.0.0.0/8"],
+    }
+    assert project["serverCertificate"] == {
+        "configMap": "ghes-ca",
+        "key": "ca.pem",
+        "runnerMountPath": "/usr/local/share/ca-certificates/",
+    }
+    assert not found.differs, found.lines
+
+
 def test_a_runtime_class_is_brought_along(tmp_path: pathlib.Path, document_002: dict[str, Any]) -> None:
     found = imported(f"a={write(tmp_path, at(document_002, 'template.spec.runtimeClassName', 'nvidia'))}")
     (profile,) = found.profiles.values()
@@ -121,8 +143,19 @@ def is_lost(found: runner_import.Import) -> bool:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("proxy", {"noProxy": ["a"]}, "proxy"),
+        ("proxy", {"http": {"url": "http://proxy", "timeout": 1}}, "loses: proxy.http.timeout"),
+        (
+            "proxy",
+            {"https": {"url": "https://me:word@proxy"}},
+            'proxy.https.url: "<secret>" is not a URL without',
+        ),
+        ("proxy", {"noProxy": "a,b"}, "cannot be expressed: projects.pytorch.proxy.noProxy"),
         ("githubServerTLS", {"runnerMountPath": "/x"}, "githubServerTLS"),
+        (
+            "githubServerTLS.certificateFrom.configMapKeyRef",
+            {"name": "A B", "key": "ca"},
+            "serverCertificate.configMap",
+        ),
         ("keyVault", {"type": "azure_key_vault"}, "keyVault"),
         ("scaleSetLabels", ["a", "b c"], "additionalLabels"),
         ("labels", {"A B": "b"}, "labels"),
@@ -285,10 +318,10 @@ def test_a_substitute_has_a_name_and_a_value(given: str, capsys: pytest.CaptureF
 
 def test_what_cannot_be_expressed_hides_nothing(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:
     document_002["template"]["spec"]["containers"][0]["image"] = "${ image }"
-    document_002["proxy"] = {"noProxy": ["a"]}
+    document_002["keyVault"] = {"type": "azure_key_vault"}
     found = imported("a=" + write(tmp_path, document_002))
     assert [line for line in found.lines if "cannot be expressed: profiles.pytorch.image" in line]
-    assert [line for line in found.lines if "loses: proxy" in line]
+    assert [line for line in found.lines if "loses: keyVault" in line]
 
 
 def test_gpus_of_nvidia(document_002: dict[str, Any], tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""One scale set as entries of a stack file: its project and its runner. `profiles.py` has its profile."""
+"""One scale set as entries of a stack file: its runner. `projects.py` has its project, `pods.py` its profile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gpufleet_stacks.settings.secrets import SECRET
 from gpufleet_tools.imports.arc_values import GithubSecret, ScaleSet
 from gpufleet_tools.imports.chart_template import HOOKS, rendered
 from gpufleet_tools.imports.pods import Entry, mapping, mappings, named, profile_of, quantities
+from gpufleet_tools.imports.projects import project_of
 from gpufleet_tools.imports.value_differences import UNLIMITED
 from gpufleet_tools.imports.without_effect import without
 
@@ -62,7 +63,7 @@ def imported(scale_set: ScaleSet, label: str, namespace: str, secret: GithubSecr
     runner = named(spec.get("containers"), "runner")
     resource, gpus = gpu_request(runner)
     minimum, maximum = (_count(values.get(key)) for key in _COUNTS)
-    project, needed = _project(values, namespace, label, secret)
+    project, needed = project_of(values, namespace, label, secret)
     if needed:
         # What the chart names the secret that it makes.
         values["githubConfigSecret"] = project["credentials"]["secretName"]
@@ -142,36 +143,6 @@ def _plain_secrets(values: Mapping[str, Any], secret_name: str) -> list[str]:
             variable["valueFrom"] = {"secretKeyRef": {"name": secret_name, "key": name}}
             found.append(name)
     return found
-
-
-def _project(
-    values: Mapping[str, Any], namespace: str, label: str, secret: GithubSecret | None
-) -> tuple[Entry, str | None]:
-    """Its project, and which secret that needs."""
-    project: Entry = {"configUrl": values.get("githubConfigUrl"), "namespace": namespace}
-    if group := values.get("runnerGroup"):
-        project["runnerGroup"] = group
-    given = values.get("githubConfigSecret")
-    made = f"{label}-gha-rs-github-secret"
-    if isinstance(given, str) and secret is None:
-        return project | {"credentials": {"kind": "existingSecret", "secretName": given}}, None
-    name, keys = (given, _ids(secret)) if isinstance(given, str) and secret else (made, mapping(given))
-    if "github_app_id" in keys:
-        credentials = {
-            "kind": "githubApp",
-            "appId": str(keys["github_app_id"]),
-            "installationId": str(keys.get("github_app_installation_id", "")),
-            "secretName": name,
-        }
-        return project | {"credentials": credentials}, "privateKey"
-    return project | {"credentials": {"kind": "token", "secretName": name}}, "token"
-
-
-def _ids(secret: GithubSecret) -> Mapping[str, Any]:
-    """As the chart's values have them; what is not legible is empty, and said to be wrong."""
-    if secret.kind == "token":
-        return {}
-    return {"github_app_id": secret.app_id or "", "github_app_installation_id": secret.installation_id or ""}
 
 
 def gpu_request(runner: Mapping[str, Any]) -> tuple[str, int]:

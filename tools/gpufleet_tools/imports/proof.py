@@ -21,7 +21,7 @@ from gpufleet.arc.project import ProjectReference
 from gpufleet.arc.scale_set import scale_set_values
 from gpufleet.arc.strategic_merge import MERGE_KEYS
 from gpufleet.problem import Path
-from gpufleet_stacks.runners import Place, scale_set_args
+from gpufleet_stacks.runners import Place, proxy_value, scale_set_args, tls_value
 from gpufleet_stacks.settings import wording
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import NAMESPACE, SET_SECRET, dotted, listed, quoted
@@ -323,6 +323,8 @@ def _chart_values(entries: _Entries, settings: Settings) -> dict[str, Any]:
         namespace=described.namespace,
         credentials_secret=described.credentials.secret_name,
         runner_group=described.runner_group,
+        proxy=proxy_value(described.proxy) if described.proxy else None,
+        server_tls=tls_value(described.server_certificate) if described.server_certificate else None,
     )
     place = Place(gpu_resource=entries.runner.gpu_resource)
     return scale_set_values(scale_set_args(label, settings, place, controller, reference))
