@@ -11,7 +11,7 @@ import yaml
 from gpufleet_stacks.settings.stack_file import stack_files
 from tests.conftest import ROOT
 
-COMMITTED = [*stack_files(ROOT), *stack_files(ROOT / "examples/a10")]
+COMMITTED = [path for folder in (".", "examples/a10", "examples/two-regions") for path in stack_files(ROOT / folder)]
 
 
 def rewritten_lines(text: str) -> Iterator[tuple[int, str]]:

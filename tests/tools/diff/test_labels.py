@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
 from gpufleet_tools.diff.labels import LabelChange, contract_violations, label_changes
-from gpufleet_tools.diff.report import _crowded
+from gpufleet_tools.diff.report import _crowded, _label_line, _users
 
 TODAY = datetime.date(2026, 12, 1)
 YESTERDAY, TOMORROW = TODAY - datetime.timedelta(1), TODAY + datetime.timedelta(1)
@@ -72,6 +72,26 @@ GPU_1, GPU_2 = label("mi300-gpu-1"), label("mi300-gpu-2", gpus=2)
             ["removed mi300-gpu-1"],
             [],
         ),
+        # In another runner group, which jobs that only name the label do not notice.
+        (
+            [GPU_1, label("mi300-gpu-1", stack="two", runner_group="two")],
+            [label("mi300-gpu-1", stack="two", runner_group="two")],
+            ["removed mi300-gpu-1"],
+            [],
+        ),
+        (
+            [GPU_1, label("mi300-gpu-1", stack="two", runner_group="two")],
+            [],
+            ["removed mi300-gpu-1", "removed mi300-gpu-1"],
+            ["label-removed", "label-removed"],
+        ),
+        # The same stack serves it in another group, which jobs that name the old one notice.
+        (
+            [GPU_1, label("mi300-gpu-1", stack="two", runner_group="two")],
+            [label("mi300-gpu-1", runner_group="one"), label("mi300-gpu-1", stack="two", runner_group="two")],
+            ["renamed mi300-gpu-1 to mi300-gpu-1"],
+            ["label-renamed"],
+        ),
         # Another stack serves others.
         (
             [GPU_1, label("mi300-gpu-1", stack="two", config_url="https://github.com/others")],
@@ -130,6 +150,18 @@ def test_changes_and_refusals(
 def test_each_thing_that_users_see(other: dict[str, Any], field: str, before: str, after: str) -> None:
     (change,) = compared([label("a")], [label("a", **other)])
     assert [(each.field, each.before, each.after) for each in change.fields] == [(field, before, after)]
+
+
+def test_the_capacity_of_a_label_falls_where_one_of_its_stacks_no_longer_serves_it() -> None:
+    here, there = label("a", runner_group="us"), label("a", stack="two", runner_group="eu", max=6)
+    (change,) = compared([here, there], [there])
+    assert change.still_served_by == "two"
+    fields = [(each.field, each.before, each.after) for each in change.fields]
+    assert fields == [("jobs at once in all stacks", "10", "6"), ("runner group", "eu, us", "eu")]
+    assert _users([change]) == "1 label reduced"
+    assert _label_line(change) == (
+        "removed, still served by two, jobs at once in all stacks 10 → 6; runner group eu, us → eu"
+    )
 
 
 def test_the_same_amount_written_otherwise_is_no_change() -> None:

@@ -15,7 +15,7 @@ from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Settings
 from gpufleet_stacks.settings.problems import InvalidSettings, StackFileProblem, dotted, listed, nearest
 from gpufleet_stacks.settings.stack_file import StackFile, read, stack_files
-from gpufleet_tools.check import compatibility_findings, pod_findings, runner_findings
+from gpufleet_tools.check import compatibility_findings, pod_findings, runner_findings, shared_labels
 from gpufleet_tools.check.finding import Finding
 from gpufleet_tools.labels.github_url import serves
 from gpufleet_tools.plan.plan import Plan
@@ -48,12 +48,13 @@ def report(settings: Settings, file: StackFile, today: datetime.date, plan: Plan
     found += kind.findings(settings, today)
     found += compatibility_findings.findings(settings, file)
     found += runner_findings.findings(settings, file, today)
+    found += shared_labels.findings(settings, file)
     found += expired_deprecations(settings, today)
     if plan is not None:
         from gpufleet_tools.check import policy_findings
 
         found += list(policy_findings.findings(plan, tuple(found), settings.host_paths))
-    names_of_settings = NAMES | kind.NAMES | compatibility_findings.NAMES | runner_findings.NAMES
+    names_of_settings = _OF_EVERY_KIND | kind.NAMES
     found += _unused_acknowledgements(settings, found, names_of_settings, with_plan=plan is not None)
     acknowledged = tuple(finding for finding in found if _is_acknowledged(finding, settings, today))
     open_ = [finding for finding in found if finding not in acknowledged]
@@ -73,7 +74,7 @@ _KINDS = {"bareMetal": "gpufleet_tools.check.bare_metal", "eks": "gpufleet_tools
 def every_name() -> frozenset[str]:
     """Return the names of all findings about every kind of cluster."""
     of_kinds = (importlib.import_module(module).NAMES for module in _KINDS.values())
-    return NAMES.union(*of_kinds, compatibility_findings.NAMES, runner_findings.NAMES, policy.NAMES)
+    return _OF_EVERY_KIND.union(*of_kinds, policy.NAMES)
 
 
 def _is_acknowledged(finding: Finding, settings: Settings, today: datetime.date) -> bool:
@@ -283,3 +284,6 @@ RULES: Mapping[str, Callable[[Settings, StackFile], Iterator[Finding]]] = {
 
 NAMES = frozenset(RULES) | {"expired-deprecation"}
 """Names of findings about every kind of cluster."""
+
+_OF_EVERY_KIND = NAMES | compatibility_findings.NAMES | runner_findings.NAMES | shared_labels.NAMES
+"""Names of all findings that need no plan, except those of one kind of cluster."""

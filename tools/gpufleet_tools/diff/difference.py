@@ -15,6 +15,7 @@ from gpufleet_tools.diff.environment.arc_versions import upgrade_steps
 from gpufleet_tools.diff.environment.jobs import environments
 from gpufleet_tools.diff.environment.listeners import listener_restarts
 from gpufleet_tools.diff.environment.pools import pool_changes
+from gpufleet_tools.diff.environment.simultaneous_upgrades import simultaneous_upgrades
 from gpufleet_tools.diff.evaluation import (
     EvaluatedCost,
     EvaluatedFinding,
@@ -133,6 +134,7 @@ def difference(
     differences = [_stack(name, before.stacks.get(name), after.stacks.get(name)) for name in valid]
     changes = label_changes(*labels, valid, _environments(before, after, valid), _settings_of_labels(differences))
     found = [*contract_violations(_labels(before, valid), _labels(after, valid), changes, day)]
+    found += simultaneous_upgrades(*labels, {each.stack: each.settings for each in differences})
     for each in differences:
         sides = before.stacks.get(each.stack), after.stacks.get(each.stack)
         found += [

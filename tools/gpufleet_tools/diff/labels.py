@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from gpufleet import quantity
 from gpufleet_stacks.settings.documented import Documented
+from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.capacity.instance_prices import money
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
 from gpufleet_tools.labels.catalogue import runner_words
@@ -50,7 +51,7 @@ class LabelChange(Documented):
     new_label: str | None
     """New name of a renamed label."""
     still_served_by: str | None
-    """Another stack that serves a removed label to the same users."""
+    """Other stacks that serve a removed label to the same users; then `fields` has the capacity of all stacks."""
     fields: list[FieldChange]
     """Fields that change; of an added label, its main fields."""
 
@@ -93,9 +94,14 @@ def label_changes(
     new = {_identity(each): each for each in after if each.stack in chosen}
     removed = [old[key] for key in old if key not in new]
     added = [new[key] for key in new if key not in old]
-    serving = {_service(each): each.stack for each in after}
-    successors = _successors([each for each in removed if _service(each) not in serving], added)
-    changes = [_removal(each, successors.get(_identity(each)), serving.get(_service(each))) for each in removed]
+    remaining = {_identity(each): _of_other_stacks(each, after) for each in removed}
+    successors = _successors([each for each in removed if not remaining[_identity(each)]], added)
+    changes = [
+        _reduction(each, before, remaining[_identity(each)])
+        if remaining[_identity(each)]
+        else _removal(each, successors.get(_identity(each)))
+        for each in removed
+    ]
     taken = {_identity(each) for each in successors.values()}
     changes += [_change("added", each, fields=_main_fields(each)) for each in added if _identity(each) not in taken]
     for key in old.keys() & new.keys():
@@ -116,8 +122,17 @@ def _identity(each: EvaluatedLabel) -> tuple[str, ...]:
     return each.stack, each.label, each.config_url, each.runner_group or ""
 
 
-def _service(each: EvaluatedLabel) -> tuple[str, ...]:
-    return _identity(each)[1:]
+def service(each: EvaluatedLabel) -> tuple[str, str]:
+    """Return what identifies a label to a job: GitHub gives the job to any scale set with the label, whatever its
+    runner group."""
+    return each.label, each.config_url.rstrip("/").casefold()
+
+
+def _of_other_stacks(old: EvaluatedLabel, after: Sequence[EvaluatedLabel]) -> list[EvaluatedLabel]:
+    """Return the labels of other stacks that still get the jobs of a removed label. Empty if its own stack still has
+    it, for another runner group."""
+    serving = [each for each in after if service(each) == service(old)]
+    return [] if any(each.stack == old.stack for each in serving) else serving
 
 
 def _successors(
@@ -142,9 +157,31 @@ def _similarity(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
     return SequenceMatcher(None, old.label, new.label).ratio()
 
 
-def _removal(old: EvaluatedLabel, successor: EvaluatedLabel | None, serving: str | None) -> LabelChange:
+def _reduction(
+    old: EvaluatedLabel, before: Sequence[EvaluatedLabel], remaining: Sequence[EvaluatedLabel]
+) -> LabelChange:
+    """Return the removal of a label that other stacks still serve: its capacity falls."""
+    sides = [each for each in before if service(each) == service(old)], remaining
+    texts = {
+        "jobs at once in all stacks": [str(sum(each.max for each in side)) for side in sides],
+        "runner group": [", ".join(sorted({each.runner_group or "Default" for each in side})) for side in sides],
+    }
+    stacks = listed(sorted({each.stack for each in remaining}), "and")
+    return _change(
+        "removed",
+        old,
+        still_served_by=stacks,
+        fields=[
+            FieldChange.model_construct(field=name, before=was, after=now)
+            for name, (was, now) in texts.items()
+            if was != now
+        ],
+    )
+
+
+def _removal(old: EvaluatedLabel, successor: EvaluatedLabel | None) -> LabelChange:
     if successor is None:
-        return _change("removed", old, still_served_by=serving)
+        return _change("removed", old)
     return _change("renamed", old, new_label=successor.label, fields=_differing(old, successor))
 
 

@@ -45,6 +45,7 @@ _OWN = frozenset(
         "protection-removed",
         "shorter-grace-period",
         "spot-capacity",
+        "upgraded-at-once",
         "zone-removed",
     }
 )

@@ -47,8 +47,9 @@ def written(difference: Difference, form: str) -> str:
 
 
 def _users(changes: Collection[LabelChange]) -> str:
-    counts: Counter[str] = Counter(change.change for change in changes)
-    order = ("removed", "renamed", "changed", "added")
+    # A label that other stacks still serve is not gone.
+    counts: Counter[str] = Counter("reduced" if change.still_served_by else change.change for change in changes)
+    order = ("removed", "renamed", "reduced", "changed", "added")
     counted = ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
     return "; ".join([counted, *_crowded(changes)])
 
@@ -88,7 +89,7 @@ def _label_line(change: LabelChange) -> str:
         for each in change.fields
     )
     text = {"renamed": f"renamed to {change.new_label}", "changed": ""}.get(change.change, change.change)
-    served = f"still served by stack {change.still_served_by}" if change.still_served_by else ""
+    served = f"still served by {change.still_served_by}" if change.still_served_by else ""
     return ", ".join(filter(None, (text, served, fields)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
 import yaml
@@ -39,6 +39,8 @@ class LabelEntry(Documented):
     """Stack that serves it."""
     cluster: str
     """Cluster that runs its jobs."""
+    region: str | None
+    """AWS region of the cluster; null on bare metal."""
     config_url: str
     """GitHub organisation or repository whose jobs it runs."""
     runner_group: str | None
@@ -97,8 +99,8 @@ class Catalogue(Documented):
 def catalogue(stacks: Iterable[Stack], *, capacity: bool = True) -> Catalogue:
     """Return the labels of the stacks. A label that several clusters serve has an entry for each. Only with `capacity`,
     which takes most of the time, `guaranteed` and `limited_by` are computed."""
-    entries = [entry for stack in stacks for entry in _entries(stack, capacity)]
-    return Catalogue.model_construct(labels=sorted(entries, key=lambda entry: (entry.label, entry.stack)))
+    entries = [each for stack in stacks for each in _entries(stack, capacity)]
+    return Catalogue.model_construct(labels=sorted(entries, key=lambda each: (each.label, each.stack)))
 
 
 def _entries(stack: Stack, capacity: bool) -> Iterator[LabelEntry]:
@@ -107,11 +109,12 @@ def _entries(stack: Stack, capacity: bool) -> Iterator[LabelEntry]:
         pools = stack_capacity.capacity(stack.name, settings, stack_capacity.declared(settings)).pools
         rooms = {room.label: room for pool in pools for room in pool.labels}
     for label in settings.runners:
-        yield _entry(label, settings.effective(label), stack, rooms.get(label))
+        yield entry(label, stack, rooms.get(label))
 
 
-def _entry(label: str, runner: Runner, stack: Stack, room: LabelCapacity | None) -> LabelEntry:
-    settings = stack.settings
+def entry(label: str, stack: Stack, room: LabelCapacity | None = None) -> LabelEntry:
+    """Return one label of a stack. Without its capacity, `guaranteed` and `limited_by` are empty."""
+    settings, runner = stack.settings, stack.settings.effective(label)
     project, deprecated = settings.projects[runner.project], runner.deprecated
     profile = settings.profile(runner)
     version = profile.held_runner_version
@@ -122,6 +125,7 @@ def _entry(label: str, runner: Runner, stack: Stack, room: LabelCapacity | None)
         additional_labels=[*runner.additional_labels],
         stack=stack.name,
         cluster=settings.cluster.name,
+        region=cast("EksSettings", settings).cluster.region if settings.cluster.kind == "eks" else None,
         config_url=project.config_url,
         runner_group=project.runner_group,
         gpus=runner.gpus,
@@ -180,42 +184,85 @@ _COLUMNS = (
 )
 
 
+def served_together(entries: Catalogue) -> list[list[LabelEntry]]:
+    """Return the entries of each label that serve the same users, one for each stack: GitHub gives a job to any of
+    them."""
+    found: dict[tuple[str, str], list[LabelEntry]] = {}
+    for each in entries.labels:
+        found.setdefault((each.label, each.config_url.rstrip("/").casefold()), []).append(each)
+    return [*found.values()]
+
+
 def markdown(entries: Catalogue) -> str:
     """Return the catalogue as a Markdown table."""
+    rows = (_row(each, code="`", bold="**") for each in served_together(entries))
     # A bar in a name would end the cell.
-    cells = ([cell.replace("|", "\\|") for cell in _row(entry, code="`", bold="**")] for entry in entries.labels)
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return "".join(f"| {' | '.join(row)} |\n" for row in (_COLUMNS, ["---"] * len(_COLUMNS), *cells))
 
 
 def text(entries: Catalogue, columns: int) -> str:
     """Return the catalogue as a table for a terminal, without columns that are empty for all labels."""
-    rows = [_row(entry) for entry in entries.labels]
+    rows = [_row(each) for each in served_together(entries)]
     used = [number for number in range(len(_COLUMNS)) if any(row[number] for row in rows)]
     shown = [[row[number] for number in used] for row in (_COLUMNS, *rows)]
     return "".join(f"{line}\n" for line in aligned(shown, _COLUMNS, columns)) if rows else ""
 
 
-def _row(entry: LabelEntry, *, code: str = "", bold: str = "") -> Sequence[str]:
-    """Return the cells of a label. `code` and `bold` are the markup of code and bold text."""
-    runs_on = f"{code}{entry.label}{code}"
-    if entry.runner_group:
-        runs_on = f"{code}{{group: {entry.runner_group}, labels: {entry.label}}}{code}"
-    runs_on += "".join(f", {code}{label}{code}" for label in entry.additional_labels)
+def _row(entries: Sequence[LabelEntry], *, code: str = "", bold: str = "") -> Sequence[str]:
+    """Return the cells of a label, of all stacks that serve it. `code` and `bold` are the markup of code and bold
+    text."""
+    runs_on = f"{code}{entries[0].label}{code}"
+    if group := common_group(entries):
+        runs_on = f"{code}{{group: {group}, labels: {entries[0].label}}}{code}"
+    additional = dict.fromkeys(label for each in entries for label in each.additional_labels)
     return (
-        runs_on,
-        gpu_words(entry),
-        quantity.cores(quantity.parsed(entry.cpu)),
-        quantity.gibibytes(quantity.parsed(entry.memory)),
-        entry.architecture or "unknown",
-        node_words(entry),
-        container_words(entry),
-        runner_words(entry.runner_version, entry.no_jobs_from),
-        _room_words(entry),
-        entry.config_url.removeprefix("https://"),
-        entry.cluster,
-        ask_words(entry),
-        status_words(entry, code, bold),
+        runs_on + "".join(f", {code}{label}{code}" for label in additional),
+        each_word(gpu_words, entries),
+        each_word(core_words, entries),
+        each_word(memory_words, entries),
+        each_word(lambda one: one.architecture or "unknown", entries),
+        each_word(node_words, entries),
+        each_word(container_words, entries),
+        each_word(lambda one: runner_words(one.runner_version, one.no_jobs_from), entries),
+        _room_words(entries),
+        entries[0].config_url.removeprefix("https://"),
+        cluster_words(entries),
+        each_word(ask_words, entries),
+        each_word(lambda one: status_words(one, code, bold), entries),
     )
+
+
+def each_word(words: Callable[[LabelEntry], str], entries: Sequence[LabelEntry]) -> str:
+    """Return the different descriptions of a label that several stacks serve."""
+    return " or ".join(dict.fromkeys(words(each) for each in entries))
+
+
+def common_group(entries: Sequence[LabelEntry]) -> str | None:
+    """Return the runner group that workflows may name; None if stacks serve the label in different groups, since a
+    workflow that names one would only use that stack."""
+    groups = {each.runner_group for each in entries}
+    return groups.pop() if len(groups) == 1 else None
+
+
+def cluster_words(entries: Sequence[LabelEntry]) -> str:
+    """Return the cluster, or each cluster with its region and its share of the jobs."""
+    if len(entries) == 1:
+        return entries[0].cluster
+    regions = [f"{each.region}, " if each.region else "" for each in entries]
+    return ", ".join(
+        f"{each.cluster} ({region}{each.at_most} jobs)" for each, region in zip(entries, regions, strict=True)
+    )
+
+
+def core_words(entry: LabelEntry) -> str:
+    """Return the cores of one runner."""
+    return quantity.cores(quantity.parsed(entry.cpu))
+
+
+def memory_words(entry: LabelEntry) -> str:
+    """Return the memory of one runner."""
+    return quantity.gibibytes(quantity.parsed(entry.memory))
 
 
 def gpu_words(entry: LabelEntry) -> str:
@@ -237,11 +284,18 @@ def container_words(entry: LabelEntry) -> str:
     return "as pods, required" if entry.requires_container else "as pods"
 
 
-def _room_words(entry: LabelEntry) -> str:
-    reduced = f", reduced until {entry.reduced_until}" if entry.reduced_until else ""
-    if entry.guaranteed is None or entry.guaranteed >= entry.at_most:
-        return f"{entry.at_most}{reduced}"
-    return f"{entry.at_most}, {entry.guaranteed} guaranteed{reduced}"
+def jobs_at_once(entries: Sequence[LabelEntry]) -> tuple[int, int | None]:
+    """Return the maximum number of jobs of a label in all stacks, and the guaranteed ones; None if not computed."""
+    guaranteed = [each.guaranteed for each in entries if each.guaranteed is not None]
+    return sum(each.at_most for each in entries), sum(guaranteed) if len(guaranteed) == len(entries) else None
+
+
+def _room_words(entries: Sequence[LabelEntry]) -> str:
+    most, guaranteed = jobs_at_once(entries)
+    reduced = "".join(f", reduced until {each.reduced_until}" for each in entries if each.reduced_until)
+    if guaranteed is None or guaranteed >= most:
+        return f"{most}{reduced}"
+    return f"{most}, {guaranteed} guaranteed{reduced}"
 
 
 def ask_words(entry: LabelEntry) -> str:
@@ -266,6 +320,6 @@ def status_words(entry: LabelEntry, code: str = "", bold: str = "") -> str:
 def actionlint(entries: Catalogue) -> str:
     """Return a configuration for actionlint (`.github/actionlint.yaml` of a consumer's repository) with all labels, so
     that it reports only unknown labels. Deprecated labels are included: they are still served."""
-    labels = sorted({label for entry in entries.labels for label in (entry.label, *entry.additional_labels)})
+    labels = sorted({label for each in entries.labels for label in (each.label, *each.additional_labels)})
     text: str = yaml.safe_dump({"self-hosted-runner": {"labels": labels}}, sort_keys=False)
     return f"# Generated by gpufleet labels --format actionlint\n{text}"

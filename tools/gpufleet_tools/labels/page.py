@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpufleet import quantity
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.labels.catalogue import (
     Catalogue,
     LabelEntry,
+    cluster_words,
+    common_group,
+    core_words,
+    each_word,
     gpu_words,
+    jobs_at_once,
+    memory_words,
     runner_words,
+    served_together,
     status_words,
 )
 
@@ -55,7 +61,7 @@ def html(entries: Catalogue) -> str:
     labels = sorted({entry.label for entry in entries.labels})
     stacks = sorted({entry.stack for entry in entries.labels})
     count = f"{len(labels)} label{'s' * (len(labels) != 1)}" + (f" of {listed(stacks, 'and')}" if stacks else "")
-    cards = "".join(_card(entry) for entry in entries.labels)
+    cards = "".join(map(_card, served_together(entries)))
     return f"""\
 <!doctype html>
 <html lang="en">
@@ -87,37 +93,39 @@ def _example(labels: Sequence[str]) -> str:
     return labels[0] if labels else "LABEL"
 
 
-def _card(entry: LabelEntry) -> str:
-    deprecated = entry.status == "deprecated"
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{text}</dd>\n" for name, text in _rows(entry))
-    status = f'<p class="warning">{escape(status_words(entry).capitalize())}</p>\n' if deprecated else ""
+def _card(entries: Sequence[LabelEntry]) -> str:
+    """Return the card of a label, of all stacks that serve it."""
+    deprecated = any(each.status == "deprecated" for each in entries)
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{text}</dd>\n" for name, text in _rows(entries))
+    said = each_word(status_words, entries).capitalize()
+    status = f'<p class="warning">{escape(said)}</p>\n' if deprecated else ""
     return f"""\
 <article{' class="deprecated"' if deprecated else ""}>
-<h2><code>{escape(entry.label)}</code></h2>
+<h2><code>{escape(entries[0].label)}</code></h2>
 {status}<dl>
 {rows}</dl>
 </article>
 """
 
 
-def _rows(entry: LabelEntry) -> Iterator[tuple[str, str]]:
+def _rows(entries: Sequence[LabelEntry]) -> Iterator[tuple[str, str]]:
     """Yield the facts about a label: name, and HTML."""
-    cores, memory = quantity.cores(quantity.parsed(entry.cpu)), quantity.gibibytes(quantity.parsed(entry.memory))
-    yield "GPUs", escape(gpu_words(entry))
-    yield "CPU, memory", escape(f"{cores} cores, {memory}")
-    yield "Architecture", escape(entry.architecture or "unknown")
-    yield "Nodes", _nodes(entry)
-    yield "Containers", _containers(entry)
-    yield "At once", escape(_room(entry))
-    yield "Jobs of", _link(entry.config_url)
-    if entry.additional_labels:
-        yield "More labels", ", ".join(f"<code>{escape(label)}</code>" for label in entry.additional_labels)
-    if entry.runner_group:
-        yield "Runner group", escape(entry.runner_group)
-    yield "Cluster", escape(entry.cluster)
-    yield "Runner", escape(runner_words(entry.runner_version, entry.no_jobs_from))
-    if entry.owner or entry.contact:
-        yield "Ask", ", ".join(_link(text) for text in (entry.owner, entry.contact) if text)
+    first = entries[0]
+    yield "GPUs", escape(each_word(gpu_words, entries))
+    yield "CPU, memory", escape(each_word(lambda each: f"{core_words(each)} cores, {memory_words(each)}", entries))
+    yield "Architecture", escape(each_word(lambda each: each.architecture or "unknown", entries))
+    yield "Nodes", each_word(_nodes, entries)
+    yield "Containers", each_word(_containers, entries)
+    yield "At once", escape(_room(entries))
+    yield "Jobs of", _link(first.config_url)
+    if additional := dict.fromkeys(label for each in entries for label in each.additional_labels):
+        yield "More labels", ", ".join(f"<code>{escape(label)}</code>" for label in additional)
+    if group := common_group(entries):
+        yield "Runner group", escape(group)
+    yield "Cluster" if len(entries) == 1 else "Clusters", escape(cluster_words(entries))
+    yield "Runner", escape(each_word(lambda each: runner_words(each.runner_version, each.no_jobs_from), entries))
+    if contacts := dict.fromkeys(text for each in entries for text in (each.owner, each.contact) if text):
+        yield "Ask", ", ".join(map(_link, contacts))
 
 
 def _nodes(entry: LabelEntry) -> str:
@@ -138,15 +146,17 @@ def _containers(entry: LabelEntry) -> str:
     return f"<code>container:</code> and <code>services:</code> as pods; {every}no <code>docker</code>"
 
 
-def _room(entry: LabelEntry) -> str:
-    most = f"at most {entry.at_most} job{'s' * (entry.at_most != 1)}"
-    if entry.guaranteed is None:
+def _room(entries: Sequence[LabelEntry]) -> str:
+    number, guaranteed = jobs_at_once(entries)
+    most = f"at most {number} job{'s' * (number != 1)}"
+    if guaranteed is None:
         return most
-    if entry.guaranteed >= entry.at_most:
+    if guaranteed >= number:
         return f"{most}, which always find room"
-    if entry.guaranteed:
-        return f"{most}; {entry.guaranteed} always find room"
-    rivals = f" of {listed(entry.limited_by, 'or')}" if entry.limited_by else ""
+    if guaranteed:
+        return f"{most}; {guaranteed} always find room"
+    limiting = dict.fromkeys(label for each in entries for label in each.limited_by)
+    rivals = f" of {listed([*limiting], 'or')}" if limiting else ""
     return f"{most}; jobs{rivals or ' of other labels'} can leave no room for any"
 
 
