@@ -1,4 +1,5 @@
-"""`gpufleet diff` of both committed stacks, as pull requests have it: most change a few lines of a stack file."""
+"""`gpufleet diff` of both committed stacks, as pull requests have it: most change a few lines of a stack file. Beside
+it, what importing the SDK takes by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.fleets import ROOT
-from tests.bench.timing import in_turn, median, median_cpu
+from tests.bench.preview import FLOOR, MODULES
+from tests.bench.timing import in_turn, median, median_cpu, ratio
 
 GPUFLEET = str(pathlib.Path(sys.executable).with_name("gpufleet"))
 
@@ -24,7 +26,7 @@ EDITS = {
 
 
 def measure(*, smallest: bool = False) -> None:
-    """Prints wall time and CPU time of every kind of pull request."""
+    """Prints wall time and CPU time of every kind of pull request, and the ratio to the import floor."""
     with tempfile.TemporaryDirectory() as folder:
         repository = pathlib.Path(folder, "repository")
         _git("clone", "--quiet", str(ROOT), str(repository))
@@ -32,10 +34,14 @@ def measure(*, smallest: bool = False) -> None:
             what: [GPUFLEET, "-C", str(repository), "diff", f"HEAD..{_branch(repository, what, edits)}"]
             for what, edits in EDITS.items()
         }
-        runs = in_turn(commands, rounds=1 if smallest else 5)
-    table = Table("what changes", "seconds (at most 3)", "CPU seconds", title="diff of both stacks", box=None)
+        floor = {"imports alone": [sys.executable, "-c", FLOOR.format(MODULES["dev"])]}
+        runs = in_turn(floor | commands, rounds=1 if smallest else 5)
+    table = Table(
+        "what changes", "seconds", "CPU seconds", "x imports (at most 4)", title="diff of both stacks", box=None
+    )
     for what, measured in runs.items():
-        table.add_row(what, f"{median(measured):.2f}", f"{median_cpu(measured):.2f}")
+        against = f"{ratio(measured, runs['imports alone']):.2f}"
+        table.add_row(what, f"{median(measured):.2f}", f"{median_cpu(measured):.2f}", against)
     Console(highlight=False).print(table)
 
 

@@ -50,7 +50,9 @@ def test_programs_are_apart(tmp_path: pathlib.Path) -> None:
             }
         )
     command = [sys.executable, "-P", forks.__file__]
-    ended = subprocess.run(command, input=json.dumps(jobs), capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        command, input=json.dumps({"programs": jobs, "aws": False}), capture_output=True, text=True, check=True
+    )
     assert json.loads(ended.stdout) == [0, 1, 1, -9]
     assert ended.stderr == ""
     assert (tmp_path / "said/out").read_text() == "said"

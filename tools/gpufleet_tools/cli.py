@@ -279,19 +279,23 @@ def _doctor(root: pathlib.Path, arguments: argparse.Namespace) -> int:
 
 
 def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
-    from gpufleet_tools.diff import difference as diff
-    from gpufleet_tools.diff import refused_changes, revisions
-    from gpufleet_tools.diff import report as diff_report
+    from gpufleet_tools.fork_server import fork_server
 
-    try:
-        compared = revisions.compared(root, arguments.range, arguments.stack, arguments.on)
-    except revisions.RevisionError as error:
-        print(f"gpufleet: {error}", file=sys.stderr)
-        if arguments.out:
-            # Otherwise the comment about an earlier state of the pull request would stay.
-            failure = diff.not_compared(arguments.range, str(error))
-            arguments.out.write_text(diff_report.written(failure, arguments.format))
-        return INVALID
+    with fork_server() as server:
+        # Imported meanwhile: the server takes longer for its libraries.
+        from gpufleet_tools.diff import difference as diff
+        from gpufleet_tools.diff import refused_changes, revisions
+        from gpufleet_tools.diff import report as diff_report
+
+        try:
+            compared = revisions.compared(root, arguments.range, arguments.stack, arguments.on, server)
+        except revisions.RevisionError as error:
+            print(f"gpufleet: {error}", file=sys.stderr)
+            if arguments.out:
+                # Otherwise the comment about an earlier state of the pull request would stay.
+                failure = diff.not_compared(arguments.range, str(error))
+                arguments.out.write_text(diff_report.written(failure, arguments.format))
+            return INVALID
     found = diff.difference(compared, arguments.stack, arguments.on, arguments.allow)
     if unknown := [*refused_changes.unknown_allowances(arguments.allow, (each.name for each in found.refusals))]:
         for line in unknown:

@@ -1,8 +1,9 @@
 """Programs that run in parallel as forks of one process. The process imports the libraries that all of them use, which
 takes most of an evaluation's time, but none of the programs' own code.
 
-`gpufleet diff` runs this file as a program, `python -P forks.py`, with a JSON list of `Fork` as standard input. It
-prints the exit codes as a JSON list. Only the standard library is imported before the forks' own libraries.
+`gpufleet diff` runs this file as a program: `python -P forks.py FOLDER...`. It imports the libraries of the packages in
+the folders, then reads a `Request` as JSON from standard input, runs its programs, and prints their exit codes as a
+JSON list.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import runpy
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NoReturn, TypedDict
 
 OWN = ("gpufleet", "gpufleet_stacks", "gpufleet_tools")
@@ -41,8 +42,18 @@ class Fork(TypedDict):
     """File for its standard error."""
 
 
+class Request(TypedDict):
+    """Programs to run."""
+
+    programs: list[Fork]
+    """The programs."""
+    aws: bool
+    """Whether they use the libraries of EKS, which are imported only then."""
+
+
 def libraries(folders: Iterable[str], *, aws: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield modules that components and stacks in these folders import at top level, with the imported names."""
+    """Yield modules that components and stacks in these folders import at top level, with the imported names. Those of
+    EKS are included only with `aws`."""
     for folder in folders:
         for package in OWN[:2]:
             for file in sorted(pathlib.Path(folder, package).rglob("*.py")):
@@ -99,29 +110,29 @@ def run(forks: Iterable[Fork]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started]
 
 
-def _main() -> None:
-    forks: list[Fork] = json.load(sys.stdin)
+def _main(*folders: str) -> None:
     # Postpone modules and disable garbage collection, as each program does; keep nothing else of this package.
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
     importlib.import_module("gpufleet_tools.short_process").begin()
     for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
         del sys.modules[name]
     del sys.path[0]
-    if len(forks) > 1:
-        _import_libraries(forks)
+    _import_libraries(folders, aws=False)
+    text = sys.stdin.read()
+    if not text:
+        # The command has ended without a request.
+        return
+    request: Request = json.loads(text)
+    if request["aws"]:
+        _import_libraries(folders, aws=True)
     gc.freeze()
-    print(json.dumps(run(forks)))
+    print(json.dumps(run(request["programs"])))
 
 
-def _import_libraries(forks: Sequence[Fork]) -> None:
-    """Import the libraries of the first program. The others are revisions of the same program."""
-    files = [file for fork in forks for file in pathlib.Path(fork["folder"]).glob("Pulumi.*.yaml")]
-    aws = any(re.search(rb"\bkind: *['\"]?eks\b", file.read_bytes()) for file in files)
-    for module, names in dict.fromkeys(
-        (module, tuple(names)) for module, names in libraries(forks[0]["path"], aws=aws)
-    ):
+def _import_libraries(folders: Iterable[str], *, aws: bool) -> None:
+    for module, names in dict.fromkeys((module, tuple(names)) for module, names in libraries(folders, aws=aws)):
         _import(module, names)
 
 
 if __name__ == "__main__":
-    _main()
+    _main(*sys.argv[1:])

@@ -236,6 +236,11 @@ PULL_REQUESTS: dict[str, PullRequest] = {
             "-  github_app_private_key: <secret>\n+  github_app_private_key: <another secret>",
         ),
     ),
+    "rotate-a-secret-whose-key-has-no-namespace": PullRequest(
+        first=((MI300, "gpu-runners:test-cluster-privateKey", "test-cluster-privateKey"),),
+        edits=((MI300, "v1:first", "v1:second"),),
+        resources="2 updated; secret test-cluster-privateKey is changed",
+    ),
     "change-what-is-kept-in-a-secret": PullRequest(
         edits=((MI300, 'appId: "1000001"', 'appId: "1000002"'),),
         resources="2 updated",

@@ -20,6 +20,7 @@ from gpufleet.arc.scale_set_args import RUNNER_IMAGE
 from gpufleet_tools.diff import difference as diff
 from gpufleet_tools.diff import revisions
 from gpufleet_tools.diff.revisions import Compared, RevisionError
+from gpufleet_tools.fork_server import ForkServer, fork_server
 from tests.conftest import PYTHONPATH, ROOT
 from tests.tools.diff import pull_requests
 from tests.tools.diff.pull_requests import Repository
@@ -55,7 +56,12 @@ def scratch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
 
 
 def compare(repository: Repository, text: str, *stacks: str) -> Compared:
-    return revisions.compared(repository.root, text, stacks, DAY)
+    return compared(repository.root, text, *stacks)
+
+
+def compared(root: pathlib.Path, text: str, *stacks: str) -> Compared:
+    with fork_server() as server:
+        return revisions.compared(root, text, stacks, DAY, server)
 
 
 def most(compared: Compared) -> list[int]:
@@ -123,12 +129,12 @@ def test_what_a_shallow_clone_lacks(repository: Repository, tmp_path: pathlib.Pa
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{repository.root}", clone], check=True)
     with pytest.raises(RevisionError, match=r"no revision 'HEAD~1'; this clone is shallow: git fetch --unshallow"):
-        revisions.compared(clone, "HEAD~1..HEAD", [], DAY)
+        compared(clone, "HEAD~1..HEAD")
 
 
 def test_a_folder_without_git(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RevisionError, match="is not in a git repository"):
-        revisions.compared(tmp_path, "main..HEAD", [], DAY)
+        compared(tmp_path, "main..HEAD")
 
 
 def test_a_revision_without_the_project(repository: Repository, scratch: pathlib.Path) -> None:
@@ -144,7 +150,7 @@ def test_a_project_below_the_root_of_its_repository(tmp_path: pathlib.Path, repo
     for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
         someone = ["-c", "user.name=Test", "-c", "user.email=test@example.test"]
         subprocess.run(["git", *someone, *arguments], cwd=whole, check=True)
-    found = revisions.compared(whole / "ci/fleet", "HEAD..HEAD", ["lab"], DAY)
+    found = compared(whole / "ci/fleet", "HEAD..HEAD", "lab")
     assert most(found) == [8, 8]
 
 
@@ -262,9 +268,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started = []
     evaluate = revisions._evaluate
 
-    def evaluated(*programs: revisions._Program) -> None:
+    def evaluated(server: ForkServer, *programs: revisions._Program) -> None:
         started.extend(pathlib.Path(program.command[0]).name for program in programs)
-        evaluate(*programs)
+        evaluate(server, *programs)
 
     monkeypatch.setattr(revisions, "_evaluate", evaluated)
     return started
@@ -383,6 +389,22 @@ def test_an_evaluation_reads_no_unused_file(tmp_path: pathlib.Path) -> None:
     inside = {str(path.relative_to(ROOT)) for path in opened if path.is_relative_to(ROOT)}
     assert {"Pulumi.dev.yaml", "Pulumi.mi300.yaml", "components/gpufleet/aws/ec2/instance_types.json"} <= inside
     assert not {name for name in inside if revisions._UNUSED.fullmatch(name)}
+
+
+def test_the_command_does_not_import_the_resources_of_a_provider() -> None:
+    """It only compares evaluations: that import takes half a second."""
+    code = (
+        "import sys; from gpufleet_tools.diff import difference, refused_changes, report, revisions; "
+        "print([name for name in sys.modules if name.startswith('pulumi_kubernetes')])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "[]\n"
 
 
 # -- secrets and what stays -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from gpufleet.arc import runner_releases
 from gpufleet_tools.labels import catalogue as labels
 from gpufleet_tools.labels.catalogue import LabelEntry
 from gpufleet_tools.labels.page import html
+from gpufleet_tools.labels.runner_version import runner_words
 from gpufleet_tools.plan import stack
 from tests.conftest import ROOT, Gpufleet, MakeProject
 
@@ -57,7 +58,7 @@ def test_the_default_image_shows_its_version_and_an_image_of_unknown_contents_no
     newest = runner_releases.known().default.version
     default = entries(project({"small": (ROOT / "tests/settings/smallest.ok.yaml").read_text()}))
     assert {entry.runner_version for entry in default.values()} == {newest}
-    assert labels.runner_words(None, None) == "unknown"
+    assert runner_words(None, None) == "unknown"
 
 
 def test_a_deprecated_label_says_until_when_and_what_instead(project: MakeProject) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
+    from gpufleet_stacks.settings.stack_file import StackFile
     from gpufleet_tools.capacity.cost import StackCost
     from gpufleet_tools.capacity.stack_capacity import Pool, StackCapacity
     from gpufleet_tools.plan.plan import Plan, Resource
@@ -172,6 +173,14 @@ class Evaluation(_Part):
     """Every stack with a stack file, by name."""
 
 
+def import_code() -> None:
+    """Import the modules that every evaluation uses. The functions below import them too: the command that only reads
+    evaluations does without them."""
+    from gpufleet_tools.capacity import cost  # noqa: F401
+    from gpufleet_tools.check import findings  # noqa: F401
+    from gpufleet_tools.labels import catalogue  # noqa: F401
+
+
 def evaluation(root: pathlib.Path, key: str, day: datetime.date, selected: Collection[str] | None) -> Evaluation:
     """Return the evaluation of the checkout in `root` on a day. Of stacks that are not `selected`, it has labels and
     secrets only; None selects all."""
@@ -281,15 +290,14 @@ def _labels(stack: Stack, capacity: StackCapacity | None, cost: StackCost | None
 
 def _secrets(stack: Stack, key: str) -> dict[str, str]:
     """Return digests of the stored secrets. Setting a secret again changes its ciphertext, even for the same value."""
-    import yaml
+    stored = {name: _stored(stack.file, name) for name in (*stack.settings.secret_keys(), *stack.file.foreign_secrets)}
+    return {name: _digest(key, value) for name, value in stored.items() if value is not None}
 
-    from gpufleet_stacks.settings.problems import NAMESPACE
 
-    config = yaml.safe_load(stack.file.path.read_text())["config"]
-    stored = {name: config.get(f"{NAMESPACE}:{name}") for name in stack.settings.secret_keys()}
-    # Secrets of an adopter's own program have their full key.
-    stored |= {name: config.get(name) for name in stack.file.foreign_secrets}
-    return {name: _digest(key, text) for name, text in stored.items() if text is not None}
+def _stored(file: StackFile, name: str) -> Any:
+    """Return a secret as the stack file stores it; None if it has none."""
+    ciphertext = file.written((name, "secure"))
+    return file.written((name,)) if ciphertext is None else {"secure": ciphertext}
 
 
 def _plan(stack: Stack, secrets: Mapping[str, str], *, unknown_outputs: bool = True) -> Plan:

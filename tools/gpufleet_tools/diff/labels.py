@@ -12,7 +12,7 @@ from gpufleet_stacks.settings.documented import Documented
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.capacity.instance_prices import money
 from gpufleet_tools.diff.evaluation import EvaluatedLabel
-from gpufleet_tools.labels.catalogue import runner_words
+from gpufleet_tools.labels.runner_version import runner_words
 
 
 class RefusedChange(Documented):

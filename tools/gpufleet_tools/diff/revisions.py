@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import importlib
-import json
 import os
 import pathlib
 import re
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -25,6 +23,7 @@ from gpufleet_stacks.settings.stack_file import stack_files, stack_name
 from gpufleet_tools import forks
 from gpufleet_tools.diff import pinned_version
 from gpufleet_tools.diff.evaluation import Evaluation
+from gpufleet_tools.fork_server import ForkServer, packages
 
 TIMEOUT = 300
 """Seconds after which an evaluation is ended; it takes about one second."""
@@ -66,8 +65,8 @@ class Compared:
     """Notes about the comparison itself."""
 
 
-def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime.date) -> Compared:
-    """Evaluate both revisions of a range in parallel.
+def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime.date, server: ForkServer) -> Compared:
+    """Evaluate both revisions of a range in parallel, as forks of the server.
 
     `BASE..HEAD` compares two commits, `BASE...HEAD` the head with the commit at which it branched off the base, `BASE`
     that commit with the working tree. The checkouts are temporary.
@@ -76,13 +75,11 @@ def compared(root: pathlib.Path, text: str, stacks: Sequence[str], day: datetime
     """
     base, head = _range(root, text)
     with _terminable(), tempfile.TemporaryDirectory(prefix="gpufleet-diff-") as scratch:
-        sides = [
-            _Side(revision, _folder(root, revision, pathlib.Path(scratch, name)), pathlib.Path(scratch, f"{name}.json"))
-            for name, revision in (("base", base), ("head", head))
-        ]
+        with ThreadPoolExecutor() as pool:
+            sides = [*pool.map(lambda *of: _side(root, pathlib.Path(scratch), *of), ("base", "head"), (base, head))]
         notes = [*_uncommitted(root, head), *_dependencies(*(side.folder for side in sides))]
         sides, versions = _with_their_versions(sides)
-        _evaluate(*_programs(root, sides, day, stacks))
+        _evaluate(server, *_programs(root, sides, day, stacks))
         before, after = (side.evaluation() for side in sides)
     return Compared(base, head, before, after, (*notes, *versions))
 
@@ -128,15 +125,19 @@ def _git(root: pathlib.Path, *arguments: str, otherwise: str | None = None) -> s
     return ended.stdout.strip()
 
 
-def _folder(root: pathlib.Path, revision: Revision, checkout: pathlib.Path) -> pathlib.Path:
-    """Return the folder of a revision's files: the working tree, or a new checkout."""
-    return root if revision.commit is None else _checkout(root, revision, checkout)
+def _side(root: pathlib.Path, scratch: pathlib.Path, name: str, revision: Revision) -> _Side:
+    """Return a side with the folder of its files: the working tree, or a new checkout."""
+    folder = root if revision.commit is None else _checkout(root, revision, scratch / name)
+    return _Side(revision, folder, scratch / f"{name}.json")
 
 
 def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> pathlib.Path:
     """Write the project's files at a revision. Unlike a worktree, an archive leaves nothing in `.git` after a crash."""
     folder.mkdir()
-    command = ["git", "-C", str(root), "archive", "--format=tar", str(revision.commit)]
+    marks = [mark for layout in _LAYOUTS for mark in layout.marks]
+    own = _git(root, "ls-tree", "--name-only", str(revision.commit), "--", *marks)
+    used = [".", *(f":(exclude){name}" for name in _UNUSED_FOLDERS)] if own else []
+    command = ["git", "-C", str(root), "archive", "--format=tar", str(revision.commit), "--", *used]
     archive = subprocess.run(command, capture_output=True, check=False)
     if archive.returncode:
         raise RevisionError(f"{revision}: {archive.stderr.decode(errors='replace').strip()}")
@@ -148,7 +149,10 @@ def _checkout(root: pathlib.Path, revision: Revision, folder: pathlib.Path) -> p
 
 _STACK_FILE = re.compile(r"Pulumi\.[^/]+\.yaml")
 
-_UNUSED = re.compile(r"(tests|examples|\.github)/.*|[^/]*\.md|LICENSE|Makefile")
+_UNUSED_FOLDERS = ("tests", "docs", "examples", "policy", ".github", ".ci")
+"""Folders of this repository that no evaluation reads."""
+
+_UNUSED = re.compile(rf"({'|'.join(map(re.escape, _UNUSED_FOLDERS))})/.*|[^/]*\.md|LICENSE|Makefile")
 """Files of this repository that no evaluation reads."""
 
 _UNUSED_ELSEWHERE = re.compile(r"\.github/.*|[^/]*\.md|LICENSE|Makefile|\.gitignore")
@@ -212,10 +216,26 @@ def _programs(
         selected = sorted(differing.intersection(stacks) if stacks else differing)
         program = _program(head).with_name("evaluation_of_both.py")
         if program.is_file():
-            yield _Program(f"{base.revision} and {head.revision}", head, [program, *key_and_day, *paths, *selected])
+            yield _Program(
+                evaluated=f"{base.revision} and {head.revision}",
+                side=head,
+                command=[program, *key_and_day, *paths, *selected],
+                uses_aws=any(_uses_aws(side.folder, selected) for side in sides),
+            )
             return
     for side in sides:
-        yield _Program(str(side.revision), side, [_program(side), side.out, *key_and_day, *stacks])
+        yield _Program(
+            evaluated=str(side.revision),
+            side=side,
+            command=[_program(side), side.out, *key_and_day, *stacks],
+            uses_aws=_uses_aws(side.folder, stacks or None),
+        )
+
+
+def _uses_aws(folder: pathlib.Path, stacks: Sequence[str] | None) -> bool:
+    """Return whether one of these stacks seems to be on EKS; None means all stacks. Only the speed depends on it."""
+    files = [path for path in stack_files(folder) if stacks is None or stack_name(path) in stacks]
+    return any(re.search(rb"\bkind: *['\"]?eks\b", path.read_bytes()) for path in files if path.is_file())
 
 
 @dataclass(frozen=True)
@@ -269,14 +289,8 @@ def _module_path(side: _Side) -> list[str]:
     if layout := _checkout_layout(side.folder):
         # No other folders: the caller's PYTHONPATH could have another checkout of this repository.
         return [str(side.folder / root) for root in layout.packages]
-    own = [side.version] if side.version else _packages_here()
+    own = [side.version] if side.version else packages()
     return [*map(str, own), *filter(None, [os.environ.get("PYTHONPATH")])]
-
-
-def _packages_here() -> list[pathlib.Path]:
-    """Return the folders of the packages that run this command."""
-    files = [importlib.import_module(name).__file__ for name in ("gpufleet", "gpufleet_stacks", "gpufleet_tools")]
-    return list(dict.fromkeys(pathlib.Path(file).resolve().parents[1] for file in files if file))
 
 
 def _with_their_versions(sides: Sequence[_Side]) -> tuple[list[_Side], list[str]]:
@@ -318,6 +332,8 @@ class _Program:
     """Side whose code it runs."""
     command: Sequence[str | pathlib.Path]
     """File and arguments of the program."""
+    uses_aws: bool
+    """Whether it evaluates stacks on EKS."""
 
     @property
     def errors(self) -> pathlib.Path:
@@ -346,26 +362,17 @@ class _Program:
         return why + (f" ({':'.join(lines[-1])})" if lines else "")
 
 
-def _evaluate(*programs: _Program) -> None:
+def _evaluate(server: ForkServer, *programs: _Program) -> None:
     """Run programs and return once all have written their evaluations. Raises RevisionError."""
-    process = subprocess.Popen(
-        # -P keeps the program's folder out of the module search path. In its own process group, its forks end with it.
-        [sys.executable, "-P", str(pathlib.Path(forks.__file__))],
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        process_group=0,
-    )
+    request: forks.Request = {
+        "programs": [program.fork() for program in programs],
+        "aws": any(program.uses_aws for program in programs),
+    }
     try:
-        out, _ = process.communicate(json.dumps([program.fork() for program in programs]), TIMEOUT)
-    except subprocess.TimeoutExpired:
+        codes = server.run(request, TIMEOUT)
+    except TimeoutError:
         evaluated = " and ".join(program.evaluated for program in programs)
         raise RevisionError(f"{evaluated} was not evaluated within {TIMEOUT} s") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    codes = json.loads(out) if out else [process.returncode] * len(programs)
     for program, code in zip(programs, codes, strict=True):
         program.ended(code)
 

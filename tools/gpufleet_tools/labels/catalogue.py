@@ -15,6 +15,7 @@ from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar
 from gpufleet_stacks.settings.models.settings import Runner, Settings
 from gpufleet_tools.capacity import stack_capacity
 from gpufleet_tools.capacity.pool_capacity import LabelCapacity
+from gpufleet_tools.labels.runner_version import runner_words
 from gpufleet_tools.plan.stack import Stack
 from gpufleet_tools.terminal import aligned
 
@@ -301,11 +302,6 @@ def _room_words(entries: Sequence[LabelEntry]) -> str:
 def ask_words(entry: LabelEntry) -> str:
     """Return owner and contact of the label."""
     return ", ".join(filter(None, (entry.owner, entry.contact)))
-
-
-def runner_words(version: str | None, no_jobs_from: datetime.date | None) -> str:
-    """Return `2.337.0, no jobs from 2026-11-05`."""
-    return f"{version or 'unknown'}, no jobs from {no_jobs_from}" if no_jobs_from else version or "unknown"
 
 
 def status_words(entry: LabelEntry, code: str = "", bold: str = "") -> str:

@@ -16,10 +16,10 @@ from gpufleet_tools.labels.catalogue import (
     gpu_words,
     jobs_at_once,
     memory_words,
-    runner_words,
     served_together,
     status_words,
 )
+from gpufleet_tools.labels.runner_version import runner_words
 
 _STYLE = """\
 :root {
