@@ -125,6 +125,8 @@ def _main(*folders: str) -> None:
     request: Request = json.loads(text)
     if request["aws"]:
         _import_libraries(folders, aws=True)
+    # Most programs' own code is in temporary checkouts.
+    sys.dont_write_bytecode = True
     gc.freeze()
     print(json.dumps(run(request["programs"])))
 

@@ -10,7 +10,6 @@ import pulumi
 from pulumi_kubernetes.core.v1 import Namespace
 
 from gpufleet.arc.charts import ARC_REGISTRY, CONTROLLER_CHART
-from gpufleet.arc.upgrade import before_upgrade
 from gpufleet.chart import Chart
 
 ARC_VERSION = "0.14.2"
@@ -112,6 +111,9 @@ class ArcController(pulumi.ComponentResource):
         if args.upgrade_from is not None:
             account = service_account_name(args.release)
             child = pulumi.ResourceOptions(parent=self)
+            # Imported here: the SDK's modules for it take a tenth of a preview's time.
+            from gpufleet.arc.upgrade import before_upgrade
+
             needs += before_upgrade(name, chart, args.upgrade_from, args.namespace, account, child)
         self.ready = chart.release(
             name,
