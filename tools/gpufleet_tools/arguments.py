@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _import(commands)
     _hosts(commands)
     _doctor(commands)
+    _maintenance(commands)
     _pins(commands)
     _upgrade(commands)
     _schema(commands)
@@ -188,6 +189,47 @@ def _doctor(commands: Commands) -> None:
         "--context", metavar="NAME", help="context; default: the one that the stack uses, or FILE's current one"
     )
     doctor.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def _maintenance(commands: Commands) -> None:
+    maintenance = commands.add_parser(
+        "maintenance",
+        help="free a machine of jobs, reboot it, and return it to service when its GPUs are back",
+        description="Print the steps of a maintenance with their commands; with --run, do them. Jobs that run are never"
+        " ended. A run that was interrupted continues when it is started again, on any machine.",
+    )
+    maintenance.add_argument("stack")
+    maintenance.add_argument("node", metavar="NODE", help="machine of the stack file")
+    maintenance.add_argument("--run", action="store_true", help="do the steps; default: print them")
+    end = maintenance.add_mutually_exclusive_group()
+    end.add_argument("--reboot", action="store_true", help="reboot the machine over SSH, then return it to service")
+    end.add_argument("--finish", action="store_true", help="return the machine to service after work by hand")
+    maintenance.add_argument(
+        "--why", metavar="TEXT", default="maintenance", help="reason, recorded at the node; default: maintenance"
+    )
+    maintenance.add_argument(
+        "--allow",
+        metavar="NAME",
+        action="append",
+        default=[],
+        choices=("quorum", "pool"),
+        help="accept a refusal: quorum (etcd would lose it), pool (another machine of the pool is away)",
+    )
+    maintenance.add_argument(
+        "--minutes", metavar="N", type=float, help="time limit of each wait; default: none, jobs may run for days"
+    )
+    maintenance.add_argument(
+        "--identity",
+        metavar="FILE",
+        type=pathlib.Path,
+        help="private key for --reboot; default: that of the SSH agent, or ~/.ssh/id_ed25519",
+    )
+    maintenance.add_argument(
+        "--kubeconfig", metavar="FILE", type=pathlib.Path, help="kubeconfig; default: the one that the stack uses"
+    )
+    maintenance.add_argument(
+        "--context", metavar="NAME", help="context; default: the one that the stack uses, or FILE's current one"
+    )
 
 
 def _pins(commands: Commands) -> None:

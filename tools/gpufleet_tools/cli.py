@@ -278,6 +278,34 @@ def _doctor(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     return FINDINGS if found.findings or found.view.snapshot.unread else OK
 
 
+def _maintenance(root: pathlib.Path, arguments: argparse.Namespace) -> int:
+    from gpufleet_tools.plan import stack
+
+    maintained = stack.read(root, arguments.stack)
+    try:
+        from gpufleet_tools.maintenance import command
+    except ModuleNotFoundError as missing:
+        return _not_installed("maintenance", missing)
+    request = command.Request(
+        name=arguments.node,
+        reboot=arguments.reboot,
+        finish=arguments.finish,
+        run=arguments.run,
+        why=arguments.why,
+        allowed=frozenset(arguments.allow),
+        minutes=arguments.minutes,
+        identity=arguments.identity,
+        kubeconfig=arguments.kubeconfig,
+        context=arguments.context,
+    )
+    try:
+        is_done = command.maintain(maintained, request, lambda line: print(line, flush=True))
+    except command.MaintenanceError as error:
+        print(f"gpufleet: {error}", file=sys.stderr)
+        return INVALID
+    return OK if is_done else FINDINGS
+
+
 def _diff(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.fork_server import fork_server
 
@@ -493,6 +521,7 @@ _COMMANDS = {
     "import": _import,
     "hosts": _hosts,
     "doctor": _doctor,
+    "maintenance": _maintenance,
     "pins": _pins,
     "upgrade": _upgrade,
     "schema": _schema,

@@ -8,7 +8,7 @@ import pathlib
 
 from gpufleet.bare_metal.container_toolkit import toolkit_script
 from gpufleet.bare_metal.preflight.facts import HostFacts
-from gpufleet.bare_metal.ssh import SshLogin, ssh_problems
+from gpufleet.bare_metal.ssh import SshHost, SshLogin, ssh_problems
 from gpufleet_stacks.settings.args.machines import login_from_here, machines, ssh_host, toolkit_args
 from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings
 from gpufleet_stacks.settings.models.kubespray import Ssh
@@ -36,15 +36,11 @@ def surveyed(stack: Stack, identity: pathlib.Path | None, seconds: float) -> lis
     `identity` is a file with a private key; None selects the declared agent, the caller's agent, or the caller's key.
     `seconds` is the time limit of one machine.
 
-    Raises InvalidSettings if the stack file has no SSH settings, NoKey without a key, OSError for a key that cannot be
-    read, and FileNotFoundError without an SSH client.
+    Raises the errors of `reached`, and FileNotFoundError without an SSH client.
     """
-    settings, ssh = _reached(stack)
+    settings = bare_metal(stack)
     cluster = settings.cluster
-    login = _login(cluster, ssh, identity)
-    hosts = {name: ssh_host(name, node) for name, node, _ in machines(cluster)}
-    if problems := [*ssh_places(cluster, hosts).placed(ssh_problems([*hosts.values()], login))]:
-        raise InvalidSettings(stack.file.problem(problem.path, problem.message, problem.code) for problem in problems)
+    login, hosts = reached(stack, identity)
     toolkit = toolkit_args(cluster, STAND_IN_KEY)
     parameters = Survey(
         login,
@@ -82,15 +78,29 @@ def on_host(found: HostFacts) -> dict[str, str]:
     return {name: value for name, value in known.items() if value[:1].isdigit()}
 
 
-def _reached(stack: Stack) -> tuple[BareMetalSettings, Ssh]:
+def bare_metal(stack: Stack) -> BareMetalSettings:
+    """Return the settings of a stack on machines. Raises InvalidSettings for another."""
     if not isinstance(stack.settings, BareMetalSettings):
         message = "eks has no declared machines; use a stack of kind bareMetal"
         raise InvalidSettings([stack.file.problem(("cluster", "kind"), message)])
-    cluster = stack.settings.cluster
+    return stack.settings
+
+
+def reached(stack: Stack, identity: pathlib.Path | None) -> tuple[SshLogin, dict[str, SshHost]]:
+    """Return the declared login with an available key, and the declared machines by name.
+
+    Raises InvalidSettings if the stack file has no SSH settings, NoKey without a key, and OSError for a key that cannot
+    be read.
+    """
+    cluster = bare_metal(stack).cluster
     if cluster.ssh is None:
         message = "is missing; add the user who logs in to the machines: ssh: {user: NAME}"
         raise InvalidSettings([stack.file.problem(("cluster", "ssh"), message)])
-    return stack.settings, cluster.ssh
+    login = _login(cluster, cluster.ssh, identity)
+    hosts = {name: ssh_host(name, node) for name, node, _ in machines(cluster)}
+    if problems := [*ssh_places(cluster, hosts).placed(ssh_problems([*hosts.values()], login))]:
+        raise InvalidSettings(stack.file.problem(problem.path, problem.message, problem.code) for problem in problems)
+    return login, hosts
 
 
 def _login(cluster: BareMetalCluster, ssh: Ssh, identity: pathlib.Path | None) -> SshLogin:

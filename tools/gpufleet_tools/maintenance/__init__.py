@@ -1,0 +1,1 @@
+"""The command `gpufleet maintenance`: a node is freed, its machine reboots, and the node takes jobs again."""
