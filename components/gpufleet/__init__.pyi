@@ -4,6 +4,8 @@ One package for each area: `gpufleet.arc`, `gpufleet.aws`, `gpufleet.bare_metal`
 The public names are those in each package's `__init__.pyi`.
 """
 
+from .gpu_validation import ExpectedGpus as ExpectedGpus
+from .gpu_validation import GpuValidation as GpuValidation
 from .problem import InvalidArguments as InvalidArguments
 from .problem import Problem as Problem
 from .taint import Taint as Taint

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pulumi
 from pulumi_kubernetes.apps.v1 import DaemonSet
-from pulumi_kubernetes.core.v1 import ServiceAccount
+from pulumi_kubernetes.core.v1 import ConfigMap, ServiceAccount
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, PolicyRuleArgs, RoleRefArgs, SubjectArgs
 
+from gpufleet import gpu_validation
+from gpufleet.gpu_validation import GpuValidation, validation_problems
+from gpufleet.problem import refuse
+
 PLUGIN_IMAGE = "docker.io/rocm/k8s-device-plugin:1.31.0.9"
 LABELLER_IMAGE = "docker.io/rocm/k8s-device-plugin:labeller-1.31.0.9"
+TEST_IMAGE = "docker.io/rocm/test-runner:v1.5.1"
+"""Image with the ROCm Validation Suite, which AMD's GPU operator uses too (docs/test/test-runner-overview.md of
+ROCm/gpu-operator at v1.5.1)."""
+
+VALIDATION_SCRIPT = pathlib.Path(__file__).with_name("gpu_validation.sh")
 
 LABELLER_PROPERTIES = (
     "family",
@@ -33,7 +43,10 @@ name and partitions. `firmware` and `driver-src-version` are omitted, because th
 Manifest = Any
 """Part of a manifest in Kubernetes syntax; the SDK's types only support snake case."""
 
-LABELLER = "amd-gpu-node-labeller"
+PLUGIN, LABELLER = "amd-gpu-device-plugin", "amd-gpu-node-labeller"
+
+DECLARED = "amd-gpu-declared"
+"""Name of the ConfigMap with the expected GPUs of each node."""
 
 ResourceNaming = Literal["single", "mixed"]
 ComputePartition = Literal["SPX", "DPX", "QPX", "CPX"]
@@ -63,6 +76,9 @@ class AmdGpuDevicePluginArgs:
     accelerators."""
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Additional tolerations of both DaemonSets. The upstream chart only tolerates `CriticalAddonsOnly`."""
+    validation: GpuValidation | None = None
+    """Validation of each node's GPUs after a boot, before pods can request them; None for none. Level `quick` needs no
+    further image; the others use AMD's image with the ROCm Validation Suite."""
 
 
 class AmdGpuDevicePlugin(pulumi.ComponentResource):
@@ -73,12 +89,14 @@ class AmdGpuDevicePlugin(pulumi.ComponentResource):
     """
 
     ready: pulumi.Resource
-    """The plugin's DaemonSet; depend on it to wait until pods can request GPUs."""
+    """The plugin's DaemonSet; depend on it to wait until pods can request GPUs. With validation, it does not wait for
+    that: the GPUs of a node may fail, or be tested for long."""
 
     def __init__(
         self, name: str, args: AmdGpuDevicePluginArgs | None = None, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         args = args or AmdGpuDevicePluginArgs()
+        refuse(name, validation_problems(args.validation))
         super().__init__("gpu-runners:index:AmdGpuDevicePlugin", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         labeller = ObjectMetaArgs(name=LABELLER, namespace=args.namespace)
@@ -102,11 +120,17 @@ class AmdGpuDevicePlugin(pulumi.ComponentResource):
             spec=labeller_spec(args),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[binding]),
         )
+        needs = []
+        if args.validation:
+            declared = ObjectMetaArgs(name=DECLARED, namespace=args.namespace)
+            data = gpu_validation.expectations(args.validation)
+            needs.append(ConfigMap(f"{name}-declared", metadata=declared, data=data, opts=child))
+        annotations = gpu_validation.SKIP_AWAIT if args.validation else None
         self.ready = DaemonSet(
             name,
-            metadata=ObjectMetaArgs(name="amd-gpu-device-plugin", namespace=args.namespace),
+            metadata=ObjectMetaArgs(name=PLUGIN, namespace=args.namespace, annotations=annotations),
             spec=plugin_spec(args),
-            opts=child,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=needs),
         )
         self.register_outputs({"resourceNaming": args.resource_naming})
 
@@ -132,7 +156,14 @@ def plugin_spec(args: AmdGpuDevicePluginArgs) -> Manifest:
         ],
     }
     volumes = [_host_path("device-plugins", "/var/lib/kubelet/device-plugins"), _host_path("sys", "/sys")]
-    return _daemon_set_spec("amd-gpu-device-plugin", args, {"containers": [container], "volumes": volumes})
+    pod = {"containers": [container], "volumes": volumes}
+    if args.validation is None:
+        return _daemon_set_spec(PLUGIN, args, pod)
+    image = args.plugin_image if args.validation.level == "quick" else TEST_IMAGE
+    sys = {"name": "sys", "mountPath": "/sys", "readOnly": True}
+    pod["initContainers"] = [gpu_validation.init_container(args.validation, VALIDATION_SCRIPT, image, [sys])]
+    volumes += gpu_validation.volumes(DECLARED)
+    return {**_daemon_set_spec(PLUGIN, args, pod), "updateStrategy": gpu_validation.UPDATE_STRATEGY}
 
 
 def labeller_spec(args: AmdGpuDevicePluginArgs) -> Manifest:
