@@ -1,10 +1,10 @@
 """Validation of GPUs on a node before its device plugin offers them to pods.
 
-The validation is an init container of the plugin's DaemonSet. After a boot, the kubelet has no GPUs to allocate until the
-plugin registers (`readCheckpoint` in pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.1). The kubelet creates
-the pod's sandbox again, and then runs init containers again (`computePodActions` in pkg/kubelet/kuberuntime). So the
-scheduler never sees unproven GPUs. A taint that a pod sets would come too late: the Node object outlives the boot without
-it.
+The validation is an init container of the plugin's DaemonSet. After a boot, the kubelet has no GPUs to allocate until
+the plugin registers (`readCheckpoint` in pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.1). The kubelet
+creates the pod's sandbox again, and then runs init containers again (`computePodActions` in pkg/kubelet/kuberuntime).
+So the scheduler never sees unproven GPUs. A taint that a pod sets would come too late: the Node object outlives the
+boot without it.
 """
 
 from __future__ import annotations
@@ -61,13 +61,48 @@ class GpuValidation:
     default: ExpectedGpus | None = None
     """Expected GPUs of nodes that are not listed; None fails there."""
     level: Level = "quick"
-    """Extent of the validation. `quick` reads counters and states of the driver in about a second, and disturbs no job.
-    `medium` also tests memory, bandwidth and arithmetic for minutes, `long` memory and power for up to an hour. The test
-    runs once after each boot, unless the GPUs are in use."""
+    """Extent of the validation. `quick` reads counters and states of the driver in about a second, and disturbs no
+    job. `medium` also tests memory, bandwidth and arithmetic for minutes, `long` memory and power for up to an hour.
+    The test runs once after each boot, unless the GPUs are in use."""
     image: str | None = None
     """Container image; None for the default of the vendor and level."""
     timeout_seconds: int | None = None
     """Time limit of the checks, and again of the test, in seconds; None for the level's default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Result of a validation, as the host keeps it."""
+
+    passed: bool
+    """Whether it found no fault."""
+    at: int
+    """Time in seconds since 1970."""
+    level: str
+    """Level of the test that the GPUs passed or failed since the boot; `quick` if none ran."""
+    gpus: int | None
+    """Number of GPUs that the node must have; None if it is not declared."""
+    faults: tuple[str, ...]
+    """Faults, one line each."""
+
+
+def parse_result(text: str) -> Result:
+    """Return the result in a host's file. Raises ValueError for a text that is none."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        found.setdefault(key, []).append(value)
+    try:
+        ((result,), (at,), (level,), (gpus,)) = (found[key] for key in ("result", "at", "level", "gpus"))
+    except (KeyError, ValueError):
+        raise ValueError("the result of the GPU validation is incomplete") from None
+    return Result(
+        passed=result == "passed",
+        at=int(at),
+        level=level,
+        gpus=int(gpus) if gpus else None,
+        faults=tuple(found.get("fault", ())),
+    )
 
 
 def validation_problems(validation: GpuValidation | None) -> Iterator[Problem]:

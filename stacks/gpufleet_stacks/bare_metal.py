@@ -18,7 +18,13 @@ from gpufleet.nvidia.gpu_operator import NvidiaGpuOperator
 from gpufleet_stacks import runners
 from gpufleet_stacks.fleet import Fleet
 from gpufleet_stacks.runners import Place, toleration_object
-from gpufleet_stacks.settings.args.machines import cluster_args, operator_args, snapshots_args, toolkit_args
+from gpufleet_stacks.settings.args.machines import (
+    cluster_args,
+    gpu_validation,
+    operator_args,
+    snapshots_args,
+    toolkit_args,
+)
 from gpufleet_stacks.settings.models.bare_metal import (
     BareMetalCluster,
     BareMetalSettings,
@@ -123,6 +129,7 @@ def device_plugin_args(settings: BareMetalSettings) -> AmdGpuDevicePluginArgs:
         health_check_seconds=plugin.health_check_seconds,
         node_selector={"kubernetes.io/arch": "amd64"} | selector,
         tolerations=tolerations,
+        validation=gpu_validation(settings.cluster, "amd", plugin.validation),
     )
 
 

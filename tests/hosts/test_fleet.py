@@ -9,6 +9,7 @@ import pytest
 
 from gpufleet.bare_metal.preflight.facts import HostFacts
 from gpufleet.bare_metal.preflight.needs import HostNeeds
+from gpufleet.gpu_validation import Result
 from gpufleet_tools.hosts.survey import Survey, survey
 from tests.conftest import Gpufleet, MakeProject
 from tests.hosts.namespaces import Host, Hosts
@@ -187,6 +188,9 @@ def facts(hosts: Hosts) -> HostFacts:
     write(host, "/usr/local/bin/lspci", LSPCI)
     write(host, "/opt/rocm/.info/version", "6.4.1-83\n")
     write(host, "/srv/stand-ins/module/amdgpu/version", "6.12.12\n")
+    write(
+        host, "/run/gpufleet/gpu-validation", "result=failed\nat=1790000000\nlevel=quick\ngpus=8\nfault=a; b\nfault=c\n"
+    )
     host.run("sh", "-ec", CERTIFICATES)
     (report,) = survey([host.ssh], Survey(hosts.login, {"node-1": HostNeeds(kubernetes=False)}))
     assert report.facts
@@ -201,6 +205,7 @@ def test_the_script_finds_every_fact(facts: HostFacts) -> None:
     assert (*facts.compute_partitions, *facts.memory_partitions) == ("SPX", "NPS1")
     assert (*facts.gpu_iommu, facts.gpus_without_numa_node, facts.acs_redirecting) == ("DMA-FQ", 8, 1)
     assert facts.numa_nodes >= 1
+    assert facts.gpu_validation == Result(passed=False, at=1790000000, level="quick", gpus=8, faults=("a; b", "c"))
     ((file, end),) = facts.certificates.items()
     assert file == "/etc/kubernetes/ssl/apiserver.crt"
     assert 19 < (end - facts.clock) / 86400 < 21

@@ -88,6 +88,11 @@ BROKEN = {
         "privileged-pod",
     ),
     "a plugin that is another's": (DAEMONS, daemons("registry.example.com/x:1.0", "device-plugin"), "privileged-pod"),
+    "a validation with another image": (
+        DAEMONS,
+        daemons("registry.example.com/x:1.0", "gpu-validation"),
+        "privileged-pod",
+    ),
     "kernel modules by capability": (
         POD,
         pod(securityContext={"capabilities": {"add": ["CAP_SYS_MODULE"]}}),
@@ -195,7 +200,7 @@ KEPT = {
                 "containers": [{"name": "device-plugin", "image": "rocm/k8s-device-plugin:1.31.0.9"}],
                 "volumes": [
                     {"name": path, "hostPath": {"path": path}}
-                    for path in ("/var/lib/kubelet/device-plugins", "/sys", "/dev")
+                    for path in ("/var/lib/kubelet/device-plugins", "/sys", "/dev", "/run/gpufleet")
                 ],
             }
         },
@@ -219,6 +224,7 @@ KEPT = {
     ),
     "a runner's Docker daemon": (RELEASE, runner("dind")),
     "AMD's plugin": (DAEMONS, daemons("docker.io/rocm/k8s-device-plugin:1.31.0.9", "device-plugin")),
+    "a test of GPUs, from a mirror": (DAEMONS, daemons("registry.example.com/test-runner:v1", "gpu-validation")),
     "AMD's labeller, from a mirror": (DAEMONS, daemons("registry.example.com/k8s-device-plugin:2", "node-labeller")),
     "a version": (POD, pod("registry.example.com:5000/shell:1.2")),
     "a secret's name": (RELEASE, release(githubConfigSecret="pre-defined-secret")),

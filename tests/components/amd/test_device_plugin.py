@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import pytest
 import yaml
 
+from gpufleet import ExpectedGpus, GpuValidation, InvalidArguments
 from gpufleet.amd import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from gpufleet.amd.device_plugin import LABELLER_PROPERTIES, PARTITIONS_PER_GPU, gpu_resource
 from gpufleet_stacks import bare_metal as conductor
@@ -14,6 +17,7 @@ from gpufleet_stacks.settings.models.bare_metal import BareMetalSettings
 from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan
 from tests.recording import on_cluster, recorded, the
+from tests.validations import expanded
 
 PLUGIN, LABELLER = "amd", "amd-labeller"
 
@@ -105,6 +109,73 @@ def test_the_plugin_reaches_the_kubelet() -> None:
     mounted = {mount["name"]: mount["mountPath"] for mount in container(found, PLUGIN)["volumeMounts"]}
     there = {volume["name"]: volume["hostPath"]["path"] for volume in pod(found, PLUGIN)["volumes"]}
     assert mounted == there == {"device-plugins": "/var/lib/kubelet/device-plugins", "sys": "/sys"}
+
+
+# -- validation -------------------------------------------------------------------------------------------------------
+
+MI300X = GpuValidation(default=ExpectedGpus(count=8, compute_partition="SPX", memory_partition="NPS1"))
+
+
+def test_no_validation_without_the_argument() -> None:
+    found = plan()
+    assert "initContainers" not in pod(found, PLUGIN)
+    assert "updateStrategy" not in the(found, "DaemonSet", PLUGIN).inputs["spec"]
+    assert not [each for each in found.owned() if each.type.endswith(":ConfigMap")]
+
+
+def test_gpus_are_validated_before_the_plugin_starts() -> None:
+    found = plan(validation=MI300X)
+    (validation,) = pod(found, PLUGIN)["initContainers"]
+    assert validation["image"] == container(found, PLUGIN)["image"]
+    volumes = {each["name"]: each for each in pod(found, PLUGIN)["volumes"]}
+    assert {each["name"] for each in validation["volumeMounts"]} <= volumes.keys()
+    assert volumes["validation-state"]["hostPath"] == {"path": "/run/gpufleet", "type": "DirectoryOrCreate"}
+    declared = the(found, "ConfigMap").inputs
+    assert volumes["declared-gpus"]["configMap"]["name"] == declared["metadata"]["name"]
+    assert declared["data"] == {"_others": "GPUS=8 DEVICES=8 COMPUTE=SPX MEMORY=NPS1"}
+
+
+def test_one_node_that_fails_stops_neither_pulumi_nor_the_update_of_others() -> None:
+    daemon_set = the(plan(validation=MI300X), "DaemonSet", PLUGIN).inputs
+    assert daemon_set["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "50%"}
+
+
+def test_another_machine_restarts_no_plugin() -> None:
+    def template(**nodes: ExpectedGpus) -> Any:
+        found = plan(validation=GpuValidation(nodes=nodes))
+        return the(found, "DaemonSet", PLUGIN).inputs["spec"]
+
+    assert template(a=ExpectedGpus(count=8)) == template(a=ExpectedGpus(count=8), b=ExpectedGpus(count=4))
+
+
+def test_a_test_needs_an_image_with_rvs() -> None:
+    def image(**changes: Any) -> Any:
+        found = plan(validation=dataclasses.replace(MI300X, **changes))
+        return pod(found, PLUGIN)["initContainers"][0]["image"]
+
+    assert image(level="medium") == "docker.io/rocm/test-runner:v1.5.1"
+    assert image(level="long", image="registry.example/test-runner:1") == "registry.example/test-runner:1"
+
+
+def test_the_kubelet_leaves_the_script_as_it_is() -> None:
+    """It replaces references to variables in a command, and `$$`."""
+    (validation,) = pod(plan(validation=MI300X), PLUGIN)["initContainers"]
+    environment = {each["name"]: each.get("value", "") for each in validation["env"]}
+    assert [expanded(each, environment) for each in validation["command"]] == validation["command"]
+    assert expanded("$$ $(LEVEL) $(date)", environment) == "$ quick $(date)"
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        (GpuValidation(), "validation.nodes: is empty, so the validation would fail on every node; list the nodes"),
+        (dataclasses.replace(MI300X, timeout_seconds=0), "validation.timeout_seconds: 0 is no time limit"),
+    ],
+)
+def test_validations_that_cannot_work(validation: GpuValidation, message: str) -> None:
+    with pytest.raises(InvalidArguments, match=re.escape(message)):
+        plan(validation=validation)
 
 
 @both

@@ -343,6 +343,65 @@ def test_a_device_plugin_that_is_not_ready() -> None:
     assert finding.fact == f"2 of 3 pods are ready: {pod['metadata']['name']}: plugin: CrashLoopBackOff"
 
 
+def validating(of: Snapshot, **state: Any) -> Any:
+    """The plugin's pod of mi300x-austin-1, whose validation has this status, and the node without GPUs."""
+    one(of, "daemon sets", "device-plugin")["status"]["numberReady"] = 2
+    del one(of, "nodes", "austin-1")["status"]["allocatable"]["amd.com/gpu"]
+    pods = [each for each in of["device pods"] if "device-plugin" in each["metadata"]["name"]]
+    pod: Any = next(each for each in pods if each["spec"]["nodeName"] == "mi300x-austin-1")
+    pod["status"] = {
+        "phase": "Pending",
+        "conditions": [],
+        "initContainerStatuses": [{"name": "gpu-validation", **state}],
+        "containerStatuses": [{"name": "device-plugin", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    return pod
+
+
+RAS = "ras: GPU 0000:e5:00.0 has 2 uncorrectable errors in umc; reboot, and replace it if they return"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"state": {"terminated": {"exitCode": 1, "message": f"{RAS}\n"}}},
+        {
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": f"{RAS}\n"}},
+        },
+    ],
+)
+def test_gpus_that_fail_their_validation(state: Any) -> None:
+    """One finding: not the missing devices and the plugin as well."""
+    of = snapshot()
+    pod = validating(of, **state)
+    finding = only(findings(of))
+    assert (finding.name, finding.subject) == ("gpu-validation-failed", "node mi300x-austin-1")
+    assert finding.fact == f"its GPUs failed the validation: {RAS}"
+    assert finding.commands[1] == f"kubectl delete pod -n kube-system {pod['metadata']['name']}"
+
+
+def test_gpus_that_are_being_validated() -> None:
+    of = snapshot()
+    validating(of, state={"running": {"startedAt": ago(of, 60)}})
+    assert (only(findings(of)).name, only(findings(of)).severity) == ("gpu-validation-running", "note")
+
+
+def test_a_validation_that_does_not_start() -> None:
+    of = snapshot()
+    validating(of, state={"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
+    finding = only(findings(of))
+    assert finding.name == "gpu-validation-pending"
+    assert finding.fact.endswith("gpu-validation: ImagePullBackOff no such image")
+
+
+def test_gpus_that_passed_their_validation() -> None:
+    """Their device plugin can still fail."""
+    of = snapshot()
+    validating(of, state={"terminated": {"exitCode": 0}})
+    assert {each.name for each in findings(of)} == {"missing-devices", "device-plugin"}
+
+
 # -- leftovers --------------------------------------------------------------------------------------------------------
 
 

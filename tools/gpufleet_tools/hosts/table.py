@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def table(reports: Sequence[HostReport]) -> Table:
     """Return a table with a row for each host and a line for each failure."""
-    columns = ("host", "os", "kernel", "memory", "GPUs", "driver", "render", "to fix")
+    columns = ("host", "os", "kernel", "memory", "GPUs", "driver", "render", "validated", "to fix")
     result = terminal.table(*columns, left=columns)
     for report in reports:
         cells = (report.host.name, *_cells(report.facts), "\n".join(report.failures) or "nothing")
@@ -43,7 +43,7 @@ def last_snapshots(reports: Sequence[HostReport]) -> Iterator[str]:
 
 def _cells(facts: HostFacts | None) -> tuple[str, ...]:
     if facts is None:
-        return ("",) * 6
+        return ("",) * 7
     return (
         f"{facts.os} {facts.os_version}",
         facts.kernel,
@@ -51,7 +51,18 @@ def _cells(facts: HostFacts | None) -> tuple[str, ...]:
         ", ".join(_gpus(facts)) or "none",
         ", ".join(_drivers(facts)) or "none",
         "" if facts.render_gid is None else str(facts.render_gid),
+        _validated(facts),
     )
+
+
+def _validated(facts: HostFacts) -> str:
+    """Return result and age of the validation of the GPUs; an empty text if there was none since the boot."""
+    result = facts.gpu_validation
+    if result is None:
+        return ""
+    hours = max(0.0, facts.clock - result.at) / 3600
+    age = f"{hours:.1f} hours ago" if hours < 48 else f"{hours / 24:.0f} days ago"
+    return f"{f'{result.gpus} GPUs, {result.level}' if result.passed else 'failed'}, {age}"
 
 
 def _gpus(facts: HostFacts) -> Iterator[str]:

@@ -18,14 +18,17 @@ DECLARED_PRIVILEGED = frozenset(
     {
         ("gha-runner-scale-set", "dind"),
         ("k8s-device-plugin", "device-plugin"),
+        ("k8s-device-plugin", "gpu-validation"),
         ("k8s-device-plugin", "node-labeller"),
+        ("test-runner", "gpu-validation"),
     }
 )
 """Containers that may be privileged, by chart or image and name: the Docker daemon of a runner with `docker: true`, and
-AMD's device plugin and labeller, which read the GPUs of the host."""
+AMD's device plugin and labeller, which read the GPUs of the host, and the validation of GPUs, which opens them."""
 
-_DECLARED_PATHS = {"k8s-device-plugin": frozenset({"/dev", "/sys", "/var/lib/kubelet/device-plugins"})}
-"""Folders that images may mount, by name: AMD's device plugin and labeller read GPUs there."""
+_DECLARED_PATHS = {"k8s-device-plugin": frozenset({"/dev", "/run/gpufleet", "/sys", "/var/lib/kubelet/device-plugins"})}
+"""Folders that images may mount, by name: AMD's device plugin and labeller read GPUs there, and the validation of GPUs
+keeps its result in /run/gpufleet."""
 
 _MOVING = re.compile(
     r".*:((.+[-_.])?(latest|rolling)([-_.].+)?"

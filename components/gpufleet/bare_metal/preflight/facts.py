@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpufleet.gpu_validation import Result, parse_result
+
 SCRIPT = pathlib.Path(__file__).with_suffix(".sh")
 
 
@@ -102,6 +104,8 @@ class HostFacts:
     """Whether the kernel moves memory between NUMA nodes; None if unknown."""
     acs_redirecting: int | None
     """Number of PCI devices that redirect traffic between their peers; None if unknown."""
+    gpu_validation: Result | None
+    """Result of the last validation of the GPUs; None if there was none since the boot."""
 
 
 def preflight_script() -> str:
@@ -143,6 +147,10 @@ def _expiries(text: str) -> dict[str, float]:
     return {file: calendar.timegm(time.strptime(end, "%b %d %H:%M:%S %Y GMT")) for end, _, file in ends}
 
 
+def _result(text: str) -> Result | None:
+    return parse_result(text.replace("|", "\n")) if text else None
+
+
 READERS: Mapping[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
@@ -153,5 +161,6 @@ READERS: Mapping[Any, Callable[[str], Any]] = {
     tuple[str, ...]: lambda text: tuple(text.split()),
     frozenset[str]: _names,
     Mapping[str, float]: _expiries,
+    Result | None: _result,
 }
 """Functions that read a fact, by its type."""

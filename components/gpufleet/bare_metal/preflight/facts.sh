@@ -128,6 +128,7 @@ gpu_facts() {
   fact numa_nodes "$(ls -d /sys/devices/system/node/node[0-9]* 2>/dev/null | wc -l)"
   fact numa_balancing "$(cat /proc/sys/kernel/numa_balancing 2>/dev/null)"
   fact acs_redirecting "$(redirecting)"
+  fact gpu_validation "$(cat /run/gpufleet/gpu-validation 2>/dev/null | tr '\n' '|')"
 }
 
 main </dev/null

@@ -21,9 +21,17 @@ from gpufleet.bare_metal.kubespray.args import (
 )
 from gpufleet.bare_metal.kubespray.inventory import SITE_LABEL
 from gpufleet.bare_metal.ssh import SshHost, SshLogin
+from gpufleet.gpu_validation import ExpectedGpus, GpuValidation
 from gpufleet.nvidia.gpu_operator import NvidiaGpuOperatorArgs
 from gpufleet.taint import Taint
-from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, BareMetalSettings, NodePool, NodeSettings
+from gpufleet_stacks.settings.models.bare_metal import (
+    Accelerator,
+    BareMetalCluster,
+    BareMetalSettings,
+    NodePool,
+    NodeSettings,
+)
+from gpufleet_stacks.settings.models.gpus import ContainerToolkit, Validation
 from gpufleet_stacks.settings.models.kubespray import (
     SNAPSHOT_KEYS,
     BucketOfSnapshots,
@@ -34,7 +42,6 @@ from gpufleet_stacks.settings.models.kubespray import (
     RunOnBastion,
     Ssh,
 )
-from gpufleet_stacks.settings.models.nvidia import ContainerToolkit
 from gpufleet_stacks.settings.models.taints import tolerations
 
 Key = pulumi.Input[str] | None
@@ -198,6 +205,37 @@ def _snapshot_target(to: FolderOfSnapshots | BucketOfSnapshots, secret: Secret) 
         endpoint=to.endpoint,
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
+    )
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+def gpu_validation(cluster: BareMetalCluster, vendor: str, validation: Validation) -> GpuValidation | None:
+    """Return the validation of a vendor's GPUs; None for none. If all machines have the same GPUs, it names no machine,
+    so that a further one is validated before `pulumi up` has ended."""
+    if validation.level == "none":
+        return None
+    pools = cluster.pools_of(vendor).values()
+    nodes = {name: expected_gpus(pool.accelerator) for pool in pools for name in pool.nodes}
+    alike = len({*nodes.values()}) == 1
+    return GpuValidation(
+        nodes={} if alike else nodes,
+        default=next(iter(nodes.values())) if alike else None,
+        level=validation.level,
+        image=validation.image,
+        timeout_seconds=validation.timeout_seconds,
+    )
+
+
+def expected_gpus(accelerator: Accelerator) -> ExpectedGpus:
+    """Return the GPUs that a machine must have."""
+    is_amd = accelerator.vendor == "amd"
+    return ExpectedGpus(
+        count=accelerator.count,
+        devices=accelerator.devices,
+        compute_partition=accelerator.partition.compute if is_amd else None,
+        memory_partition=accelerator.partition.memory if is_amd else None,
     )
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster, DevicePlugin
+from gpufleet_stacks.settings.models.bare_metal import BareMetalCluster
 from gpufleet_stacks.settings.models.eks import EfaPlugin, NvidiaPlugin
 from gpufleet_stacks.settings.models.eks_cluster import EksClusterSettings
-from gpufleet_stacks.settings.models.nvidia import GpuOperator
+from gpufleet_stacks.settings.models.gpus import DevicePlugin, GpuOperator
 from gpufleet_stacks.settings.models.settings import Settings
 
 

@@ -12,13 +12,13 @@ from gpufleet.amd.device_plugin import (
     PARTITIONS_PER_GPU,
     ComputePartition,
     MemoryPartition,
-    ResourceNaming,
     gpu_resource,
 )
 from gpufleet.bare_metal.kubespray.args import Role
 from gpufleet.bare_metal.kubespray.inventory import SITE_LABEL
 from gpufleet.nvidia.sharing import GPU
 from gpufleet.problem import Path
+from gpufleet_stacks.settings.models.gpus import ContainerToolkit, DevicePlugin, GpuOperator
 from gpufleet_stacks.settings.models.kubespray import (
     SNAPSHOT_KEYS,
     SSH_KEY,
@@ -29,14 +29,12 @@ from gpufleet_stacks.settings.models.kubespray import (
     Ssh,
     UserName,
 )
-from gpufleet_stacks.settings.models.nvidia import ContainerToolkit, GpuOperator
 from gpufleet_stacks.settings.models.settings import Runner, Settings
-from gpufleet_stacks.settings.models.taints import TaintSettings, Toleration
+from gpufleet_stacks.settings.models.taints import TaintSettings
 from gpufleet_stacks.settings.models.value_types import (
     MOST,
     Address,
     Cores,
-    Count,
     Date,
     Filled,
     Labels,
@@ -250,22 +248,6 @@ class BareMetalCluster(Model):
     def makes_use_of_ssh(self) -> bool:
         """Whether `pulumi up` runs something on the machines."""
         return self.kubespray is not None or self.nvidia_container_toolkit is not None
-
-
-class DevicePlugin(Model):
-    """The AMD device plugin and node labeller."""
-
-    resource_naming: ResourceNaming = "single"
-    """Resource names of GPUs. `single`: every device is `amd.com/gpu`. `mixed`: devices are named after their
-    partition, such as `amd.com/cpx_nps4`."""
-    namespace: Name = "kube-system"
-    """Namespace of both; it must exist already."""
-    health_check_seconds: Count = 30
-    """Interval of GPU health checks in seconds; 0 disables them."""
-    node_selector: Labels | None = None
-    """Labels of the nodes that run them; if omitted, the labels that all AMD node pools share."""
-    tolerations: tuple[Toleration, ...] | None = None
-    """Tolerations of their pods; if omitted, the taints of the AMD node pools are tolerated."""
 
 
 class BareMetalSettings(Settings):

@@ -1,9 +1,12 @@
-"""Settings for NVIDIA GPUs on your own machines."""
+"""Settings of what makes GPUs of your own machines schedulable, and validates them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import Field
+
+from gpufleet.amd.device_plugin import ResourceNaming
 from gpufleet.bare_metal.container_toolkit import (
     NVIDIA_CONTAINER_TOOLKIT_KEY,
     NVIDIA_CONTAINER_TOOLKIT_REPOSITORY,
@@ -13,7 +16,8 @@ from gpufleet.bare_metal.container_toolkit import (
 )
 from gpufleet.nvidia.gpu_operator import NVIDIA_GPU_OPERATOR_VERSION
 from gpufleet_stacks.settings.models.kubespray import Url
-from gpufleet_stacks.settings.models.value_types import Model, Name, Switch, Text
+from gpufleet_stacks.settings.models.taints import Toleration
+from gpufleet_stacks.settings.models.value_types import Count, Filled, Labels, Model, Name, Switch, Text
 
 PackageVersion = Annotated[
     str,
@@ -26,6 +30,40 @@ PackageVersion = Annotated[
 ChartVersion = Annotated[
     str, Text(r"v[0-9]+\.[0-9]+\.[0-9]+", 32, f"an exact version such as {NVIDIA_GPU_OPERATOR_VERSION}")
 ]
+
+
+class Validation(Model):
+    """Validation of GPUs after a boot. Until it passes, the machine offers no GPUs."""
+
+    level: Literal["none", "quick", "medium", "long"] = "quick"
+    """Extent. `quick` takes about a second and needs no further image: number of GPUs and devices, partitions,
+    uncorrectable memory errors, and whether each GPU can be opened. `medium` also tests memory, bandwidth and
+    arithmetic for some minutes (level 3 of the ROCm Validation Suite), `long` memory and power for about 20 minutes
+    (level 4)."""
+    image: Filled | None = None
+    """Image of the test; if omitted, that of the device plugin for `quick`, and `docker.io/rocm/test-runner` for the
+    other levels."""
+    timeout_seconds: Annotated[int, Field(strict=True, ge=10, le=86400)] | None = None
+    """Time limit of the checks, and again of the test, in seconds; if omitted, 60, 900 or 3600, depending on the
+    level."""
+
+
+class DevicePlugin(Model):
+    """The AMD device plugin and node labeller."""
+
+    resource_naming: ResourceNaming = "single"
+    """Resource names of GPUs. `single`: every device is `amd.com/gpu`. `mixed`: devices are named after their
+    partition, such as `amd.com/cpx_nps4`."""
+    namespace: Name = "kube-system"
+    """Namespace of both; it must exist already."""
+    health_check_seconds: Count = 30
+    """Interval of GPU health checks in seconds; 0 disables them."""
+    node_selector: Labels | None = None
+    """Labels of the nodes that run them; if omitted, the labels that all AMD node pools share."""
+    tolerations: tuple[Toleration, ...] | None = None
+    """Tolerations of their pods; if omitted, the taints of the AMD node pools are tolerated."""
+    validation: Validation = Validation()
+    """Validation of each machine's GPUs after a boot, before pods can request them."""
 
 
 class ContainerToolkit(Model):

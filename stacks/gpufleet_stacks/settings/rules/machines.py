@@ -85,6 +85,19 @@ def vendors_have_pools(settings: BareMetalSettings) -> Iterator[Problem]:
             yield Problem(where, "partition-of-nvidia", "applies to AMD GPUs only; remove it")
 
 
+def tested_gpus_are_whole(settings: BareMetalSettings) -> Iterator[Problem]:
+    """Reject a test of partitions: the targets of RVS's levels are those of whole GPUs (rvs/conf/*/levels of
+    ROCm/ROCmValidationSuite at v1.7.0)."""
+    level = settings.device_plugin.validation.level
+    for name, pool in settings.cluster.pools_of("amd").items():
+        compute = pool.accelerator.partition.compute
+        if level in ("medium", "long") and compute != "SPX":
+            message = (
+                f"{level} tests whole GPUs, but those of the pool '{name}' are partitioned ({compute}); write quick"
+            )
+            yield Problem(("devicePlugin", "validation", "level"), "test-of-partitions", message)
+
+
 def the_cluster_can_be_made(settings: BareMetalSettings) -> Iterator[Problem]:
     """Yield problems of the kubespray component."""
     args = cluster_args(settings.cluster, STAND_IN_KEY)
@@ -102,6 +115,6 @@ def the_toolkit_can_be_installed(settings: BareMetalSettings) -> Iterator[Proble
     yield from OPERATOR.placed(operator_problems(operator_args(settings)))
 
 
-RULES = (sections_go_together, docker_stays, etcd_has_tools, vendors_have_pools)
+RULES = (sections_go_together, docker_stays, etcd_has_tools, vendors_have_pools, tested_gpus_are_whole)
 MACHINE_RULES = (the_cluster_can_be_made, the_toolkit_can_be_installed)
 """Rules for all machines together, which require that each machine is valid."""

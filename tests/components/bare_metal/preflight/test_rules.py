@@ -14,6 +14,7 @@ from gpufleet.bare_metal import GpuNeeds, HostFacts, HostNeeds
 from gpufleet.bare_metal.preflight.facts import parse_facts, preflight_script
 from gpufleet.bare_metal.preflight.needs import GIB, MIB
 from gpufleet.bare_metal.preflight.rules import preflight_failures
+from gpufleet.gpu_validation import Result, parse_result
 
 PRINTED = """\
 Welcome to gpu-1. Tip of the day: x=1
@@ -58,6 +59,7 @@ gpus_without_numa_node=0
 numa_nodes=2
 numa_balancing=0
 acs_redirecting=0
+gpu_validation=result=passed|at=1789999000|level=medium|gpus=8|
 complete=yes
 """
 
@@ -94,6 +96,7 @@ def test_facts_are_read_whatever_a_host_greets_with() -> None:
     assert (*GOOD.gpu_models, GOOD.modules[0]) == ("AMD Instinct MI300X OAM", "br_netfilter")
     assert GOOD.certificates["/etc/kubernetes/ssl/apiserver.crt"] == 1800639481
     assert parse_facts(PRINTED.replace("render_gid=110", "render_gid=")).render_gid is None
+    assert GOOD.gpu_validation == Result(passed=True, at=1789999000, level="medium", gpus=8, faults=())
 
 
 @pytest.mark.parametrize("lines", range(PRINTED.count("\n")))
@@ -205,6 +208,10 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
         "partition: memory partition is NPS4, declared is NPS1",
     ),
     "an IOMMU that translates": ({"gpu_iommu": frozenset({"DMA-FQ"})}, "iommu: translates the addresses of GPUs"),
+    "failed validation": (
+        {"gpu_validation": parse_result("result=failed\nat=1\nlevel=quick\ngpus=8\nfault=ras: GPU A; reboot\n")},
+        "validation: ras: GPU A; reboot",
+    ),
     "ACS": ({"acs_redirecting": 4}, "acs: 4 PCI devices redirect transfers between GPUs"),
     "GPUs without a NUMA node": ({"gpus_without_numa_node": 8}, "numa: 8 GPUs have no NUMA node"),
     "NUMA balancing": ({"numa_balancing": True}, "numa: the kernel moves memory between NUMA nodes"),

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from gpufleet import quantity
 from gpufleet_tools.doctor.finding import Finding
+from gpufleet_tools.doctor.judgement.gpu_validations import unfinished, unvalidated
 from gpufleet_tools.doctor.reading import Object
 from gpufleet_tools.doctor.view import View, identity, owned_by, waiting_reason
 
@@ -57,7 +58,10 @@ def _node(view: View, node: Object) -> Iterator[Finding]:
         return
     resource, count = expected
     live = quantity.parsed(str(node["status"].get("allocatable", {}).get(resource, "0")))
-    if live < Decimal(count):
+    pods = [each for each in view.snapshot["device pods"] if each["spec"].get("nodeName") == name]
+    if validations := [each for each in pods if unfinished(each)]:
+        yield unvalidated(view, name, validations[0])
+    elif live < Decimal(count):
         at_least = "at least " if name not in view.declared.devices.machines else ""
         yield Finding(
             name="missing-devices",
@@ -89,6 +93,10 @@ def _plugin(view: View, daemon_set: Object) -> Iterator[Finding]:
     if not _is_plugin(name) or ready >= wanted or view.age(daemon_set) < STARTING:
         return
     pods = [each for each in view.snapshot["device pods"] if owned_by(each, daemon_set) and not _is_ready(each)]
+    if pods and all(map(unfinished, pods)):
+        # Their nodes have findings of their own.
+        return
+    pods = [each for each in pods if not unfinished(each)]
     reason = f": {identity(pods[0])[1]}: {waiting_reason(pods[0])}" if pods else ""
     yield Finding(
         name="device-plugin",
