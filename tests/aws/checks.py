@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from gpufleet_tools.plan.plan import Plan, revealed
-from tests.aws.account import SERVICES, refused_by_account
+from tests.aws.account import is_made, refused_by_account
 from tests.aws.api_calls import refused_by_api
 from tests.aws.cloudformation import refused_by_cloudformation
 from tests.aws.packets import blocked
@@ -38,17 +38,17 @@ def finders(plan: Plan, kind: str, name: str) -> tuple[str, ...]:
     """
     found = []
     for check, finding in CHECKS.items():
-        if check == "account" and not is_made(kind):
+        if check == "account" and not is_of_account(kind):
             continue
         if finding(around(plan, kind, name) if check == "CloudFormation" else plan):
             found.append(check)
     return tuple(found)
 
 
-def is_made(kind: str) -> bool:
+def is_of_account(kind: str) -> bool:
     """Whether resources of that kind are made in the account in memory."""
-    calls = [part.of for token, each in TYPES.items() if token.endswith(f":{kind}") for part in each.calls]
-    return any(call.partition(".")[0] in SERVICES for call in calls)
+    types = [each for token, each in TYPES.items() if token.endswith(f":{kind}")]
+    return any(is_made(each.calls[0].of) for each in types)
 
 
 def around(plan: Plan, kind: str, name: str) -> Plan:

@@ -194,6 +194,17 @@ EC2_TYPES: dict[str, ResourceType] = {
         # A template's own tags are said elsewhere in CloudFormation, for lack of a type for the resource.
         provider=frozenset({"updateDefaultVersion", "tags"}),
     ),
+    "aws:ec2/placementGroup:PlacementGroup": ResourceType(
+        calls=(Part(of="ec2.CreatePlacementGroup", places={"name": "GroupName"}),),
+        # CloudFormation makes up the name of a group itself.
+        template=(Part(of="AWS::EC2::PlacementGroup", places={"name": ""}),),
+        named="name",
+        outputs={"id": "{name}", "placementGroupId": "pg-{hex}"},
+        attributes={"id": "Ref", "name": "Ref"},
+        answers={"placementGroupId": "PlacementGroup.GroupId", "id": "PlacementGroup.GroupName"},
+        # Said in the same call, by the resource's type.
+        provider=frozenset({"tags"}),
+    ),
     "aws:ec2/tag:Tag": ResourceType(
         calls=(
             Part(of="ec2.CreateTags", places={"resourceId": "Resources", "key": "Tags.Key", "value": "Tags.Value"}),

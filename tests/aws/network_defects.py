@@ -106,6 +106,13 @@ NETWORK_DEFECTS = [
         given("vpcEndpointType", "interface"),
         ("API", "CloudFormation"),
     ),
+    Defect(
+        "a group by another word",
+        "PlacementGroup",
+        "training-placement-group",
+        given("strategy", "clustered"),
+        ("API", "CloudFormation"),
+    ),
     Defect("a tag that nobody looks for", "Tag", "discovery", given("value", "other"), ("rules", "packets")),
     Defect(
         "a volume of no type",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -13,7 +13,10 @@ from pulumi_aws import cloudwatch, ec2, eks, iam, kms, vpc
 
 from gpufleet.aws import (
     AccessPolicy,
+    CachedRegistry,
     ClusterAccess,
+    EcrImageCache,
+    EcrImageCacheArgs,
     EksCluster,
     EksClusterArgs,
     EksNetwork,
@@ -21,12 +24,13 @@ from gpufleet.aws import (
     Karpenter,
     KarpenterArgs,
     KarpenterNodePool,
+    KarpenterNodePoolArgs,
     SecurityGroupTerm,
     SubnetTerm,
 )
 from tests.aws.resource_type import ACCOUNT, REGION
 from tests.components.aws.eks.test_cluster import ADDONS
-from tests.node_pools import DOCUMENT_004
+from tests.node_pools import DOCUMENT_004, VALID
 from tests.recording import on_aws
 
 with warnings.catch_warnings():
@@ -69,12 +73,25 @@ def cluster_of_components(**changed: Any) -> None:
             admins=changed.get("admins", {}),
             access=changed.get("access", {}),
             addon_configuration=changed.get("addon_configuration", {}),
+            efa=changed.get("efa", False),
         ),
         opts,
     )
     on_it = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(providers=[eks_cluster.provider]))
-    with_karpenter(eks_cluster.reference.endpoint, eks_cluster.reference.needs, on_it)
+    pools = DOCUMENT_004 | changed.get("pools", {})
+    with_karpenter(eks_cluster.reference.endpoint, eks_cluster.reference.needs, on_it, pools)
+    if changed.get("registries"):
+        image_cache(changed["registries"], opts)
 
+
+REGISTRIES = {
+    "quay": CachedRegistry(registry="quay.io"),
+    "ghcr": CachedRegistry(
+        registry="ghcr.io",
+        credentials_arn=f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:ecr-pullthroughcache/ghcr-AbCdEf",
+    ),
+}
+TRAINING = {"training": VALID["EFA-only interfaces in a placement group"]}
 
 EVERYTHING: dict[str, Any] = {
     "nat": "per-zone",
@@ -89,6 +106,9 @@ EVERYTHING: dict[str, Any] = {
         )
     },
     "addon_configuration": {"vpc-cni": {"enableNetworkPolicy": "true"}},
+    "efa": True,
+    "pools": TRAINING,
+    "registries": REGISTRIES,
 }
 """What a cluster of components has by choice."""
 
@@ -103,10 +123,16 @@ def cluster_of_resources() -> None:
     subnets = network(opts)
     nodes = cluster(opts, subnets)
     storage(opts)
-    with_karpenter("https://ci.example", [nodes], opts)
+    with_karpenter("https://ci.example", [nodes], opts, DOCUMENT_004 | TRAINING)
+    image_cache(REGISTRIES, opts)
 
 
-def with_karpenter(endpoint: pulumi.Input[str], needs: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions) -> None:
+def with_karpenter(
+    endpoint: pulumi.Input[str],
+    needs: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+    pools: Mapping[str, KarpenterNodePoolArgs],
+) -> None:
     """Karpenter in the cluster `ci`, and node pools whose machines find what the cluster has."""
     karpenter = Karpenter(
         "karpenter",
@@ -120,15 +146,28 @@ def with_karpenter(endpoint: pulumi.Input[str], needs: Sequence[pulumi.Resource]
         ),
         opts,
     )
-    for name, pool in DOCUMENT_004.items():
+    for name, pool in pools.items():
         found = {"karpenter.sh/discovery": karpenter.reference.cluster_name}
         machines = dataclasses.replace(
             pool.node_class,
+            name=name,
             role=karpenter.reference.node_role,
             subnet_terms=[SubnetTerm(tags=found)],
             security_group_terms=[SecurityGroupTerm(tags=found)],
         )
         KarpenterNodePool(name, dataclasses.replace(pool, node_class=machines), opts)
+
+
+def image_cache(registries: Mapping[str, CachedRegistry], opts: pulumi.ResourceOptions) -> None:
+    """A cache of other registries' images, for Karpenter's nodes."""
+    args = EcrImageCacheArgs(
+        region=REGION,
+        account_id=ACCOUNT,
+        policy_name="ci-image-cache",
+        registries=registries,
+        node_roles=["KarpenterNodeRole-ci"],
+    )
+    EcrImageCache("image-cache", args, opts)
 
 
 def network(opts: pulumi.ResourceOptions) -> list[ec2.Subnet]:

@@ -1,4 +1,4 @@
-"""Defects of what Karpenter listens to, and of keys, logs and buckets."""
+"""Defects of what Karpenter listens to, of ECR's cache, and of keys, logs and buckets."""
 
 from __future__ import annotations
 
@@ -91,6 +91,42 @@ SERVICE_DEFECTS = [
         ("rules", "verdicts", "account"),
     ),
     Defect("a rule without a target", "EventTarget", "karpenter-rebalance-target", None, ("account",)),
+    # -- ECR's cache --------------------------------------------------------------------------------------------------
+    Defect(
+        "a prefix in capitals",
+        "PullThroughCacheRule",
+        "image-cache-quay",
+        given("ecrRepositoryPrefix", "Quay"),
+        ("API", "CloudFormation"),
+    ),
+    Defect(
+        "a secret by its name",
+        "PullThroughCacheRule",
+        "image-cache-ghcr",
+        given("credentialArn", "ecr-pullthroughcache/ghcr"),
+        ("API", "CloudFormation", "rules"),
+    ),
+    Defect(
+        "a registry that ECR does not cache",
+        "PullThroughCacheRule",
+        "image-cache-quay",
+        given("upstreamRegistryUrl", "nvcr.io"),
+        (),
+    ),
+    Defect(
+        "repositories for something else",
+        "RepositoryCreationTemplate",
+        "image-cache-quay-repositories",
+        given("appliedFors", ["PULL_THROUGH"]),
+        ("API", "CloudFormation"),
+    ),
+    Defect(
+        "tags that may and may not move",
+        "RepositoryCreationTemplate",
+        "image-cache-quay-repositories",
+        given("imageTagMutability", "SOMETIMES"),
+        ("API", "CloudFormation"),
+    ),
     # -- keys, logs and buckets ---------------------------------------------------------------------------------------
     Defect("a key gone too soon", "Key", "secrets", given("deletionWindowInDays", 3), ("CloudFormation",)),
     Defect("a use that there is not", "Key", "secrets", given("keyUsage", "ENCRYPT"), ("API", "CloudFormation")),

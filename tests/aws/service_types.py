@@ -1,4 +1,4 @@
-"""How types of SQS, EventBridge, KMS, CloudWatch and S3 are said to their APIs and to CloudFormation."""
+"""How types of SQS, EventBridge, KMS, CloudWatch, ECR and S3 are said to their APIs and to CloudFormation."""
 
 from __future__ import annotations
 
@@ -112,6 +112,19 @@ SERVICE_TYPES: dict[str, ResourceType] = {
         outputs={"id": "{name}", "arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{{name}}"},
         attributes={"id": "Ref", "name": "Ref", "arn": "Arn"},
         provider=frozenset({"skipDestroy"}),
+    ),
+    # -- ECR's cache, which moto does not have ------------------------------------------------------------------------
+    "aws:ecr/pullThroughCacheRule:PullThroughCacheRule": ResourceType(
+        calls=(Part(of="ecr.CreatePullThroughCacheRule"),),
+        template=(Part(of="AWS::ECR::PullThroughCacheRule"),),
+        outputs={"id": "{name}"},
+        attributes={"id": "Ref"},
+    ),
+    "aws:ecr/repositoryCreationTemplate:RepositoryCreationTemplate": ResourceType(
+        calls=(Part(of="ecr.CreateRepositoryCreationTemplate"),),
+        template=(Part(of="AWS::ECR::RepositoryCreationTemplate"),),
+        outputs={"id": "{name}"},
+        attributes={"id": "Ref"},
     ),
     # -- S3 -----------------------------------------------------------------------------------------------------------
     "aws:s3/bucket:Bucket": ResourceType(
