@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from kubernetes import client
 
 from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.plan import stack
@@ -14,6 +16,7 @@ from gpufleet_tools.sandbox.build import karpenter as build
 from gpufleet_tools.sandbox.build.binaries import Binaries
 from gpufleet_tools.sandbox.control_plane import api_server
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
+from gpufleet_tools.sandbox.state import State
 from tests.conftest import MakeProject
 from tests.tools.sandbox.karpenter_sandbox import KarpenterSandbox
 from tests.tools.sandbox.rehearsed_pools import Rehearsed, rehearsed
@@ -72,7 +75,7 @@ USUAL = (
 )
 
 
-def text_of(*pools: Pool) -> str:
+def text_of(*pools: Pool, repair: bool = False) -> str:
     """The stack with these pools, each with a label of the same name."""
     runners = [
         f"    {each.name}: {{project: ml, profile: {each.name}, gpus: {each.gpus}, cpu: {each.cpu}, memory:"
@@ -84,8 +87,10 @@ def text_of(*pools: Pool) -> str:
         f" ephemeralStorage: 10Gi{f', extendedResources: {{{EFA}: {each.efas}}}' if each.efas else ''}}}"
         for each in pools
     ]
+    addon = "    addons:\n      eks-node-monitoring-agent: v1.7.0-eksbuild.1\n"
+    text = STACK.replace("    addons:\n", f"    karpenter: {{nodeRepair: true}}\n{addon}") if repair else STACK
     return (
-        STACK.replace("POOLS", "\n".join(f"      {each.name}: {{{each.fields}}}" for each in pools))
+        text.replace("POOLS", "\n".join(f"      {each.name}: {{{each.fields}}}" for each in pools))
         .replace("PROFILES", "\n".join(profiles))
         .replace("RUNNERS", "\n".join(runners))
     )
@@ -108,8 +113,8 @@ def rehearse(sandbox: KarpenterSandbox, project: MakeProject) -> Rehearse:
 
     folder = project({})
 
-    def rehearse(*pools: Pool) -> Rehearsed:
-        return rehearsed(sandbox, folder, text_of(*pools), {each.name: each.jobs for each in pools})
+    def rehearse(*pools: Pool, repair: bool = False) -> Rehearsed:
+        return rehearsed(sandbox, folder, text_of(*pools, repair=repair), {each.name: each.jobs for each in pools})
 
     return rehearse
 
@@ -149,6 +154,20 @@ def test_pools_share_gpus_in_every_way_at_once(rehearse: Rehearse) -> None:
         assert found.label(pool).pending == 0
 
 
+def test_an_overlay_replaces_the_number_of_gpus(rehearse: Rehearse) -> None:
+    """Against the words of its CRD: neither the physical GPU alone is counted, nor GPU and shares together. See
+    tests/components/aws/karpenter/test_overlay_semantics.py."""
+    shared = "instances: {families: [g4dn], sizes: [2xlarge]}, limits: {gpus: 1}, sharing: {timeSlicing: {replicas: 4}}"
+    found = rehearse(Pool("overlaid", f"{shared}, {USUAL}", 4))
+    claims = [
+        each["status"]["capacity"][GPU]
+        for each in found.sandbox.claims()
+        if each["metadata"]["labels"]["karpenter.sh/nodepool"] == "overlaid"
+    ]
+    assert claims == ["4"]
+    assert (found.label("overlaid").running, found.label("overlaid").pending) == (4, 0)
+
+
 def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) -> None:
     """Without the DaemonSet on its nodes, and shared as its user data says."""
     plain = USUAL.replace("al2023@v20260512", "bottlerocket@v1.53.0").replace(
@@ -168,6 +187,42 @@ def test_gpus_of_bottlerocket_are_offered_by_its_own_plugin(rehearse: Rehearse) 
         (label,) = found.capacity(pool).labels
         assert (label.guaranteed, found.label(pool).pending) == (found.label(pool).running, 0), pool
     assert not found.state.daemon_sets.keys() & {"nvdp-nvidia-device-plugin"}
+
+
+# -- faulty nodes -----------------------------------------------------------------------------------------------------
+
+
+def report_fault(sandbox: KarpenterSandbox, node: str, since: datetime.timedelta) -> None:
+    """Report a fault of the node's GPUs, as EKS's node monitoring agent does."""
+    moment = (datetime.datetime.now(datetime.UTC) - since).isoformat()
+    condition = {
+        "type": "AcceleratedHardwareReady",
+        "status": "False",
+        "reason": "NvidiaXID79Error",
+        "message": "GPU has fallen off the bus",
+        "lastHeartbeatTime": moment,
+        "lastTransitionTime": moment,
+    }
+    with client.ApiClient(api_server.configuration(sandbox.kubeconfig)) as api:
+        client.CoreV1Api(api).patch_node_status(node, {"status": {"conditions": [condition]}})
+
+
+def test_a_node_with_a_faulty_gpu_is_replaced_after_ten_minutes(rehearse: Rehearse) -> None:
+    """By the controller's own policy: not after nine, and although its job must not be disrupted."""
+    pool = Pool("faulty", f"instances: {{families: [g5], sizes: [2xlarge]}}, limits: {{gpus: 2}}, {USUAL}", 1)
+    found = rehearse(pool, repair=True)
+    (node,) = found.nodes("faulty")
+    report_fault(found.sandbox, node.name, datetime.timedelta(minutes=9))
+    time.sleep(15)
+    assert [each.name for each in found.sandbox.state().nodes if each.pool == "faulty"] == [node.name]
+    report_fault(found.sandbox, node.name, datetime.timedelta(minutes=11))
+
+    def replaced(now: State) -> bool:
+        label = now.scale_sets.get("faulty")
+        names = {each.name for each in now.nodes if each.pool == "faulty"}
+        return bool(label and label.running == 1 and names and node.name not in names)
+
+    assert found.sandbox.wait(replaced)
 
 
 # -- many GPUs --------------------------------------------------------------------------------------------------------

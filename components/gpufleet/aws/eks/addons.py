@@ -41,7 +41,7 @@ def addon_problems(args: EksClusterArgs) -> Iterator[Problem]:
 
 
 def _version(addon: str, pinned: str, kubernetes: object) -> Iterator[Problem]:
-    minor = re.fullmatch(MINOR_VERSION, kubernetes) and kubernetes if isinstance(kubernetes, str) else None
+    minor = kubernetes if isinstance(kubernetes, str) and re.fullmatch(MINOR_VERSION, kubernetes) else None
     match = _ADDON_VERSION.fullmatch(pinned)
     where: Path = ("addons", addon)
     if not match:
