@@ -151,9 +151,22 @@ configure() {
     rm "$restart_pending"
     return 0
   fi
+  containers=$(containers_that_end)
+  [ "$containers" = 0 ] || fail "docker: $containers containers run, and its restart would end them;" \
+    'free the machine, stop them, and run pulumi up again'
   quietly systemctl restart "$engine"
   rm "$restart_pending"
   say "changed: default runtime of $engine, which has been restarted"
+}
+
+# Number of containers that end with a restart of the engine. Docker ends them unless live-restore is on; containerd's
+# unit has KillMode=process, so its containers continue.
+containers_that_end() {
+  if [ "$engine" = docker ] && [ "$(docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)" = false ]; then
+    docker ps --quiet | wc -l
+  else
+    echo 0
+  fi
 }
 
 # Default runtime of the Docker that runs, or what the client says instead.

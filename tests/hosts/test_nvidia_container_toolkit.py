@@ -233,6 +233,29 @@ def test_what_cannot_be_repaired_is_said(toolkit: Toolkit) -> None:
     )
 
 
+def test_running_containers_are_never_ended(toolkit: Toolkit) -> None:
+    containers = toolkit.host.path("/var/lib/stand-ins/docker.containers")
+    containers.write_text("4c01db0b339c\n0a1b2c3d4e5f\n")
+    refused = toolkit.run("install")
+    assert refused.code != 0
+    assert refused.err.splitlines()[-1] == (
+        "nvidia-container-toolkit: docker: 2 containers run, and its restart would end them; free the machine, stop"
+        " them, and run pulumi up again"
+    )
+    assert "restart docker" not in toolkit.host.calls("systemctl")
+    containers.unlink()
+    assert toolkit.install() == ["default runtime of docker, which has been restarted"]
+
+
+def test_with_live_restore_containers_continue(toolkit: Toolkit) -> None:
+    daemon = toolkit.host.path("/etc/docker/daemon.json")
+    daemon.parent.mkdir(exist_ok=True)
+    daemon.write_text('{"live-restore": true}\n')
+    toolkit.host.run("systemctl", "restart", "docker")
+    toolkit.host.path("/var/lib/stand-ins/docker.containers").write_text("4c01db0b339c\n")
+    assert toolkit.install()[-1] == "default runtime of docker, which has been restarted"
+
+
 def test_a_run_that_ends_before_the_restart_is_finished_by_the_next(toolkit: Toolkit) -> None:
     unit = toolkit.host.path("/var/lib/stand-ins/docker")
     unit.unlink()

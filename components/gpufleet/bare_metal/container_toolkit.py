@@ -99,9 +99,9 @@ class NvidiaContainerToolkitArgs:
     version: str = NVIDIA_CONTAINER_TOOLKIT_VERSION
     """Version of all four packages, including the package revision: `1.17.8-1`."""
     engine: Engine | None = "docker"
-    """Container engine that gets the toolkit as its default runtime. A change restarts the engine, which ends its
-    containers. None if another tool configures it: kubespray rewrites containerd's configuration in every run, so
-    configure the runtime there."""
+    """Container engine that gets the toolkit as its default runtime. A change restarts the engine. Containers of
+    containerd continue then; those of Docker would end, so a host with running ones is refused. None if another tool
+    configures it: kubespray rewrites containerd's configuration in every run, so configure the runtime there."""
     cdi: bool = False
     """Whether to enable CDI devices in the engine as well."""
     repository: str = NVIDIA_CONTAINER_TOOLKIT_REPOSITORY
@@ -120,8 +120,9 @@ class NvidiaContainerToolkitArgs:
 class NvidiaContainerToolkit(pulumi.ComponentResource):
     """The toolkit on every host: packages installed, pinned and held, runtime configured, and everything verified.
 
-    A run without differences changes and restarts nothing. A removed host keeps its packages and runtime, but loses
-    pin, hold and repository. Remove a permanently unreachable host from the state (`pulumi state delete`).
+    The hosts are changed one after the other. A run without differences changes and restarts nothing. A removed host
+    keeps its packages and runtime, but loses pin, hold and repository. Remove a permanently unreachable host from the
+    state (`pulumi state delete`).
 
     It is not for EKS: the AMIs include a toolkit, and Karpenter's nodes have no SSH. If a GPU operator is used too, it
     must not install another toolkit: set `host_toolkit_pinned=True`.
@@ -138,7 +139,8 @@ class NvidiaContainerToolkit(pulumi.ComponentResource):
         super().__init__("gpu-runners:index:NvidiaContainerToolkit", name, None, opts)
         script = toolkit_script(args)
         self.verification = script
-        install_on_hosts(name, args.hosts, args.login, script + checked_comment(args.checked), self, args.needs)
+        stdin = script + checked_comment(args.checked)
+        install_on_hosts(name, args.hosts, args.login, stdin, self, args.needs, one_by_one=True)
         self.ready = self
         self.register_outputs({"version": args.version})
 

@@ -123,6 +123,12 @@ def test_one_command_per_host_named_after_it() -> None:
     assert commands(but(hosts=[TWO])).keys() == {"gpu-2"}
 
 
+def test_hosts_are_changed_one_after_the_other() -> None:
+    first, second = (each for each in plan().resources if each.type == "command:remote:Command")
+    assert first.urn not in first.depends_on
+    assert first.urn in second.depends_on
+
+
 def test_a_command_is_short_and_the_script_is_its_input() -> None:
     """pulumi-command quotes the command in every error, and not what it reads."""
     command = commands()["gpu-1"]

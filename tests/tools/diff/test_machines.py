@@ -47,16 +47,25 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         edits=(TO_118,),
         headline="changes for users",
         users="2 labels changed",
-        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1:"
-        " containers get GPUs through jit-cdi; software that requires the legacy runtime stops working",
+        resources="3 updated; NVIDIA's container toolkit 1.17.8-1 → 1.18.0-1 on a10-1-1, a10-1-2 and a10-2-1,"
+        " one after the other: containers get GPUs through jit-cdi; software that requires the legacy runtime stops"
+        " working",
     ),
     "take-the-toolkit-back": PullRequest(
         first=(NO_NVKIND, TO_118),
         edits=((A10, "1.18.0-1", "1.17.8-1"),),
         headline="changes for users",
         users="2 labels changed",
-        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1:"
-        " containers get GPUs through the legacy runtime again",
+        resources="3 updated; NVIDIA's container toolkit 1.18.0-1 → 1.17.8-1 on a10-1-1, a10-1-2 and a10-2-1,"
+        " one after the other: containers get GPUs through the legacy runtime again",
+    ),
+    "enable-cdi-in-docker": PullRequest(
+        first=(NO_NVKIND,),
+        edits=((A10, "runtime: docker}", "runtime: docker, cdi: true}"),),
+        headline="changes for users",
+        users="2 labels changed",
+        resources="3 updated; docker restarts on a10-1-1, a10-1-2 and a10-2-1, one after the other; a machine with"
+        " running containers is refused",
     ),
     "have-machines-verified": PullRequest(
         edits=((A10, "runtime: docker}", 'runtime: docker, checked: "2026-12-01"}'),),

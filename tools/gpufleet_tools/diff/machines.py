@@ -191,25 +191,37 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _toolkits(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> Iterator[str]:
-    old, new = (_versions(side) for side in (before, after))
+    old, new = (_toolkit_values(side) for side in (before, after))
     moves: dict[tuple[str, str], list[str]] = {}
+    restarts: dict[str, list[str]] = {}
     for urn in old.keys() & new.keys():
-        if old[urn] != new[urn]:
-            moves.setdefault((old[urn], new[urn]), []).append(urn.rpartition("::")[2])
-    for (was, now), names in moves.items():
-        component = "nvidia-container-toolkit-"
-        hosts = _named(sorted(name.removeprefix(component) for name in names))
-        yield f"NVIDIA's container toolkit {was} → {now} on {hosts}{_mode(was, now)}"
+        was, now = old[urn], new[urn]
+        host = urn.rpartition("::")[2].removeprefix("nvidia-container-toolkit-")
+        if was["version"] != now["version"]:
+            moves.setdefault((was["version"], now["version"]), []).append(host)
+        if now["engine"] and any(was[name] != now[name] for name in ("engine", "cdi_flag")):
+            restarts.setdefault(now["engine"], []).append(host)
+    for (was_version, now_version), hosts in moves.items():
+        where = _one_by_one(hosts)
+        yield f"NVIDIA's container toolkit {was_version} → {now_version} on {where}{_mode(was_version, now_version)}"
+    for engine, hosts in restarts.items():
+        effect = "; a machine with running containers is refused" if engine == "docker" else "; containers continue"
+        yield f"{engine} restarts on {_one_by_one(hosts)}{effect}"
 
 
-def _versions(side: Sequence[EvaluatedResource]) -> Mapping[str, str]:
-    """Return the version of each machine, which is in the first line of its script."""
+def _one_by_one(hosts: Sequence[str]) -> str:
+    return _named(sorted(hosts)) + (", one after the other" if len(hosts) > 1 else "")
+
+
+def _toolkit_values(side: Sequence[EvaluatedResource]) -> Mapping[str, Mapping[str, str]]:
+    """Return the values in the first lines of each machine's script."""
+    names = "version|engine|cdi_flag"
     found = {
-        each.urn: re.search(r"^version=(\S+)$", str(each.inputs.get("stdin")), re.MULTILINE)
+        each.urn: dict(re.findall(rf"^({names})='?([^'\n]*)'?$", str(each.inputs.get("stdin")), re.MULTILINE))
         for each in side
         if f"{_TOOLKIT}$" in each.urn
     }
-    return {urn: match[1] for urn, match in found.items() if match}
+    return {urn: values for urn, values in found.items() if len(values) == len(names.split("|"))}
 
 
 def _mode(was: str, now: str) -> str:
