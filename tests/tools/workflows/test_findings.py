@@ -579,3 +579,11 @@ def test_any_workflow_is_judged(runs_on: Any, matrix: Any, on: Any, strategy: An
         assert 1 <= one.line <= len(lines)
         assert 1 <= one.column <= len(lines[one.line - 1]) + 1
         assert "\n" not in str(one)
+
+
+def test_a_job_that_names_one_of_several_groups(tmp_path: pathlib.Path) -> None:
+    folder = ROOT / "examples/two-regions"
+    both = Served(labels.catalogue((stack.read(folder, name) for name in stack.names(folder)), capacity=False))
+    assert said(job("linux-a10g-1"), both, tmp_path) == []
+    assert said(job("{group: gpu-us, labels: linux-a10g-1}"), both, tmp_path) == ["4:22 one-of-several-groups"]
+    assert said(job("{group: gpu-ap, labels: linux-a10g-1}"), both, tmp_path) == ["4:22 runner-group"]

@@ -44,6 +44,7 @@ RULES = {
     "deprecated-label": "A label that will be removed.",
     "labels-together": "A scale set's label beside others: its runners have that one label only.",
     "runner-group": "A runner group that does not serve the label.",
+    "one-of-several-groups": "One of several runner groups that serve the label.",
     "no-docker": "A job that requires Docker, on a label without it.",
     "container-required": "A job without `container`, on a label that runs each job as a pod.",
     "other-runners": "Labels of any self-hosted runner, without the label of a scale set.",
@@ -344,6 +345,11 @@ def _groups(runs_on: RunsOn, served: Served, today: datetime.date) -> _Results:
         if groups and group.casefold() not in {name.casefold() for name in groups}:
             message = f"label '{text}' is not in the runner group {quoted(group)}, but in {listed(sorted(groups))}"
             yield runs_on.group, "runner-group", "error", f"{message}: no runner fits"
+        elif len(groups) > 1:
+            message = (
+                f"label '{text}' is also in other runner groups ({listed(sorted(groups), 'and')}), for other clusters"
+            )
+            yield runs_on.group, "one-of-several-groups", "note", f"{message}; name the label only, to use all of them"
     if not runs_on.labels and group not in served.groups and (meant := near(group, served.groups)):
         message = f"no stack serves the runner group {quoted(group)}; did you mean '{meant}'?"
         yield runs_on.group, "runner-group", "warning", message
