@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pulumi
 
+from gpufleet.gpu_validation import GpuValidation, validation_problems
 from gpufleet.nvidia.release import chart_release, gpu_tolerations, namespace_problems, privileged_namespace
 from gpufleet.nvidia.sharing import (
     Mig,
@@ -19,6 +20,7 @@ from gpufleet.nvidia.sharing import (
     resource_name,
     sharing_problems,
 )
+from gpufleet.nvidia.validated_device_plugin import validated_device_plugin
 from gpufleet.problem import Problem, refuse
 
 NVIDIA_GPU_OPERATOR_REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
@@ -113,6 +115,10 @@ class NvidiaGpuOperatorArgs:
     find GPU nodes."""
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Additional tolerations of the operator's pods; `nvidia.com/gpu` with effect NoSchedule is always tolerated."""
+    validation: GpuValidation | None = None
+    """Validation of each node's GPUs after a boot, before pods can request them; None for none. The component then
+    installs the device plugin instead of the operator, which allows no init containers. Requires
+    `host_toolkit_pinned`, and no `sharing`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Additional chart values. A top-level key replaces the component's own."""
 
@@ -147,6 +153,10 @@ class NvidiaGpuOperator(pulumi.ComponentResource):
             disable_openapi_validation=True,
             timeout=600,
         )
+        if args.validation:
+            child = pulumi.ResourceOptions(parent=self, depends_on=[self.ready])
+            tolerations = gpu_tolerations(args.tolerations)
+            validated_device_plugin(name, args.namespace, args.validation, tolerations, child)
         self.resource = resource_name(args.sharing)
         self.host_requirements = host_requirements(args)
         self.register_outputs(
@@ -180,6 +190,21 @@ def operator_problems(args: NvidiaGpuOperatorArgs) -> Iterator[Problem]:
         yield Problem(("values", "devicePlugin"), "sharing-replaced", message)
     if args.host_toolkit_pinned:
         yield from _pin_problems(args, values)
+    yield from validation_problems(args.validation)
+    if args.validation:
+        yield from _plugin_problems(args)
+
+
+def _plugin_problems(args: NvidiaGpuOperatorArgs) -> Iterator[Problem]:
+    """Yield arguments that the component's own device plugin does not support."""
+    if not args.host_toolkit_pinned:
+        message = "requires a toolkit on the hosts (host_toolkit_pinned); the operator's own toolkit uses CDI"
+        yield Problem(("validation",), "validation-with-cdi", message)
+    if args.sharing:
+        yield Problem(("validation",), "validation-of-shared-gpus", "does not support sharing; use only one of the two")
+    if "devicePlugin" in args.values:
+        message = "would install a second device plugin beside that of the argument validation; set only one of the two"
+        yield Problem(("values", "devicePlugin"), "second-device-plugin", message)
 
 
 def _pin_problems(args: NvidiaGpuOperatorArgs, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -230,6 +255,9 @@ def operator_values(args: NvidiaGpuOperatorArgs) -> dict[str, Any]:
         values["node-feature-discovery"] = {"worker": {"tolerations": [control_plane, *tolerations]}}
     if args.sharing:
         values["devicePlugin"] = {"config": sharing_values(args.sharing)}
+    if args.validation:
+        # Removes the validator's check of the plugin too (TransformValidatorComponent at v26.7.0).
+        values["devicePlugin"] = {"enabled": False}
     return {**values, **args.values}
 
 

@@ -16,15 +16,17 @@ Properties = Mapping[str, Any]
 
 DECLARED_PRIVILEGED = frozenset(
     {
+        ("dcgm", "gpu-validation"),
         ("gha-runner-scale-set", "dind"),
         ("k8s-device-plugin", "device-plugin"),
         ("k8s-device-plugin", "gpu-validation"),
         ("k8s-device-plugin", "node-labeller"),
+        ("k8s-device-plugin", "nvidia-device-plugin"),
         ("test-runner", "gpu-validation"),
     }
 )
-"""Containers that may be privileged, by chart or image and name: the Docker daemon of a runner with `docker: true`, and
-AMD's device plugin and labeller, which read the GPUs of the host, and the validation of GPUs, which opens them."""
+"""Containers that may be privileged, by chart or image and name: the Docker daemon of a runner with `docker: true`,
+device plugins and AMD's labeller, which read the GPUs of the host, and the validation of GPUs, which opens them."""
 
 _DECLARED_PATHS = {"k8s-device-plugin": frozenset({"/dev", "/run/gpufleet", "/sys", "/var/lib/kubelet/device-plugins"})}
 """Folders that images may mount, by name: AMD's device plugin and labeller read GPUs there, and the validation of GPUs

@@ -31,7 +31,7 @@ from gpufleet_stacks.settings.models.bare_metal import (
     NodePool,
     NodeSettings,
 )
-from gpufleet_stacks.settings.models.gpus import ContainerToolkit, Validation
+from gpufleet_stacks.settings.models.gpus import ContainerToolkit, NvidiaValidation, Validation
 from gpufleet_stacks.settings.models.kubespray import (
     SNAPSHOT_KEYS,
     BucketOfSnapshots,
@@ -211,7 +211,9 @@ def _snapshot_target(to: FolderOfSnapshots | BucketOfSnapshots, secret: Secret) 
 # -- GPUs --------------------------------------------------------------------------------------------------------------
 
 
-def gpu_validation(cluster: BareMetalCluster, vendor: str, validation: Validation) -> GpuValidation | None:
+def gpu_validation(
+    cluster: BareMetalCluster, vendor: str, validation: Validation | NvidiaValidation
+) -> GpuValidation | None:
     """Return the validation of a vendor's GPUs; None for none. If all machines have the same GPUs, it names no machine,
     so that a further one is validated before `pulumi up` has ended."""
     if validation.level == "none":
@@ -293,4 +295,5 @@ def operator_args(settings: BareMetalSettings) -> NvidiaGpuOperatorArgs:
         chart_mirror=settings.charts.mirror if settings.charts else None,
         nfd=operator.feature_discovery,
         tolerations=tolerations(taint for pool in cluster.pools_of("nvidia").values() for taint in pool.taints),
+        validation=gpu_validation(cluster, "nvidia", operator.validation),
     )

@@ -48,6 +48,20 @@ class Validation(Model):
     level."""
 
 
+class NvidiaValidation(Model):
+    """Validation of NVIDIA GPUs after a boot. Until it passes, the machine offers no GPUs."""
+
+    level: Literal["none", "quick", "medium", "long"] = "none"
+    """Extent. `quick` takes about a second: number of GPUs and uncorrectable ECC errors. `medium` (about two minutes)
+    and `long` (about 15) also run the diagnostics of DCGM with these names."""
+    image: Filled | None = None
+    """Image of the test; if omitted, that of the device plugin for `quick`, and `nvcr.io/nvidia/cloud-native/dcgm` for
+    the other levels."""
+    timeout_seconds: Annotated[int, Field(strict=True, ge=10, le=86400)] | None = None
+    """Time limit of the checks, and again of the test, in seconds; if omitted, 60, 900 or 3600, depending on the
+    level."""
+
+
 class DevicePlugin(Model):
     """The AMD device plugin and node labeller."""
 
@@ -99,3 +113,6 @@ class GpuOperator(Model):
     """Chart version."""
     feature_discovery: Switch = True
     """Whether to install node feature discovery. The operator requires exactly one per cluster to find GPU nodes."""
+    validation: NvidiaValidation = NvidiaValidation()
+    """Validation of each machine's GPUs after a boot, before pods can request them. It requires
+    `cluster.nvidiaContainerToolkit`. This stack then installs the device plugin instead of the operator."""

@@ -178,6 +178,10 @@ OPERATOR = Places(
             "containerd has the same default runtime on all machines, but those with AMD GPUs have no NVIDIA runtime;"
             " use separate clusters for AMD and NVIDIA, or let the GPU operator install the toolkit"
         ).format_map,
+        "validation-with-cdi": (
+            "requires the section cluster.nvidiaContainerToolkit; the GPU operator's own toolkit uses CDI, which the"
+            " validated device plugin does not"
+        ).format_map,
     },
 )
 """Settings of NVIDIA's GPU operator."""
