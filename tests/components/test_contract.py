@@ -18,7 +18,7 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 import gpufleet
-from gpufleet import amd, arc, aws, bare_metal, nvidia
+from gpufleet import ExpectedGpus, GpuValidation, amd, arc, aws, bare_metal, nvidia
 from gpufleet.amd import AmdGpuDevicePlugin, AmdGpuDevicePluginArgs
 from gpufleet.arc import (
     ArcController,
@@ -149,8 +149,11 @@ NODE_CLASS = NodeClass(
 
 GPU_TYPES = Requirement(key="karpenter.k8s.aws/instance-family", operator="In", values=["g5"])
 
+VALIDATION = GpuValidation(nodes={"gpu-1": ExpectedGpus(count=8)})
+
 EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
     "AmdGpuDevicePlugin": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs()),
+    "AmdGpuDevicePlugin with validation": (AmdGpuDevicePlugin, AmdGpuDevicePluginArgs(validation=VALIDATION)),
     "ArcController": (ArcController, ArcControllerArgs()),
     "EbsStorageClass": (EbsStorageClass, EbsStorageClassArgs(storage_class="gp3")),
     "EcrImageCache": (
@@ -232,6 +235,10 @@ EXAMPLES: dict[str, tuple[type[pulumi.ComponentResource], object]] = {
         NvidiaDevicePluginArgs(sharing=TimeSlicing(replicas=10), runtime_class=True, runtime_class_name="nvidia"),
     ),
     "NvidiaGpuOperator": (NvidiaGpuOperator, NvidiaGpuOperatorArgs(host_toolkit_pinned=True)),
+    "NvidiaGpuOperator with validation": (
+        NvidiaGpuOperator,
+        NvidiaGpuOperatorArgs(host_toolkit_pinned=True, validation=VALIDATION),
+    ),
     "KarpenterNodePool without GPUs": (
         KarpenterNodePool,
         KarpenterNodePoolArgs(pool="cpu", node_class=NODE_CLASS, requirements=[], gpu_counts=()),

@@ -74,6 +74,7 @@ def test_machines_are_needed_for_what_they_are() -> None:
             model="MI300X",
             compute_partition="SPX",
             memory_partition="NPS1",
+            validated=True,
             render_gids=frozenset({110}),
         ),
     )

@@ -75,6 +75,7 @@ def _gpu_needs(settings: BareMetalSettings, pool: NodePool) -> GpuNeeds:
     runners = (runner for runner in settings.runners.values() if settings.pool(runner) is pool)
     groups = {settings.profile(runner).render_group for runner in runners}
     is_amd = gpus.vendor == "amd"
+    validation = settings.device_plugin.validation if is_amd else settings.gpu_operator.validation
     return GpuNeeds(
         vendor=gpus.vendor,
         count=gpus.count,
@@ -82,6 +83,7 @@ def _gpu_needs(settings: BareMetalSettings, pool: NodePool) -> GpuNeeds:
         compute_partition=gpus.partition.compute if is_amd else None,
         memory_partition=gpus.partition.memory if is_amd else None,
         render_gids=frozenset(group for group in groups if group is not None) if is_amd else frozenset(),
+        validated=validation.level != "none",
     )
 
 

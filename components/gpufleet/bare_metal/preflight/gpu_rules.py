@@ -35,7 +35,7 @@ def gpus(facts: HostFacts, needs: HostNeeds) -> Iterator[str]:
         yield from _partitions(facts, wanted)
     if present > 1:
         yield from _paths(facts)
-    if facts.gpu_validation:
+    if wanted.validated and facts.gpu_validation:
         for fault in facts.gpu_validation.faults:
             yield f"validation: {fault}"
 

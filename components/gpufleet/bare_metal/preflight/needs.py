@@ -25,6 +25,8 @@ class GpuNeeds:
     """Memory partition of AMD GPUs; None for any."""
     render_gids: frozenset[int] = frozenset()
     """Groups with which containers open render nodes; empty for any."""
+    validated: bool = False
+    """Whether the GPUs are validated after each boot, and must have passed if they were."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,7 @@ complete=yes
 """
 
 GOOD = parse_facts(PRINTED)
+FAILED = parse_result("result=failed\nat=1\nlevel=quick\ngpus=8\nfault=ras: GPU A; reboot\n")
 GPUS = GpuNeeds(
     vendor="amd",
     count=8,
@@ -71,6 +72,7 @@ GPUS = GpuNeeds(
     compute_partition="SPX",
     memory_partition="NPS1",
     render_gids=frozenset({110}),
+    validated=True,
 )
 NEEDS = HostNeeds(
     address="192.0.2.1",
@@ -209,7 +211,7 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an IOMMU that translates": ({"gpu_iommu": frozenset({"DMA-FQ"})}, "iommu: translates the addresses of GPUs"),
     "failed validation": (
-        {"gpu_validation": parse_result("result=failed\nat=1\nlevel=quick\ngpus=8\nfault=ras: GPU A; reboot\n")},
+        {"gpu_validation": FAILED},
         "validation: ras: GPU A; reboot",
     ),
     "ACS": ({"acs_redirecting": 4}, "acs: 4 PCI devices redirect transfers between GPUs"),
@@ -252,6 +254,7 @@ def test_distributions_that_kubespray_supports_are_accepted(name: str) -> None:
         ({"swap_kib": 1, "cgroup": "tmpfs", "modules": ()}, HostNeeds(kubernetes=False)),
         ({"compute_partitions": frozenset(), "gpu_models": frozenset(), "acs_redirecting": None}, NEEDS),
         ({"numa_balancing": True, "gpus_without_numa_node": 8, "numa_nodes": 1}, NEEDS),
+        ({"gpu_validation": FAILED}, HostNeeds(gpu=GpuNeeds(vendor="amd"))),
         (
             {"gpus_nvidia": 1, "module_nvidia": True, "render_gid": None, "kfd": False},
             HostNeeds(gpu=GpuNeeds(vendor="nvidia", count=1)),
