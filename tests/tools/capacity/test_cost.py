@@ -111,7 +111,7 @@ def test_the_command_says_it(project: MakeProject, gpufleet: Gpufleet) -> None:
     said = gpufleet("-C", root, "capacity", "aws").out
     assert said.endswith(
         f"\ncost per hour at max, on the cheapest nodes that hold the jobs ({instance_prices.basis()}; spot is"
-        " usually lower):\n"
+        " usually lower; Karpenter may choose fewer, larger nodes that cost more):\n"
         "  linux-cpu-4, 10 jobs: 1.92 USD for 5 m6i.2xlarge\n"
         "  pool cpu: 1.92 USD for 5 m6i.2xlarge\n"
         "  linux-nvidia-gpu, 40 jobs: 3.01 USD for 4 g4dn.2xlarge\n"

@@ -136,7 +136,10 @@ def _nodes(found: Purchase | None) -> dict[str, int]:
 
 def text(cost: StackCost, columns: int = UNBOUNDED) -> str:
     """Return a line for each label, each pool and the stack."""
-    lines = [f"cost per hour at max, on the cheapest nodes that hold the jobs ({cost.basis}; spot is usually lower):"]
+    lines = [
+        f"cost per hour at max, on the cheapest nodes that hold the jobs ({cost.basis}; spot is usually lower;"
+        " Karpenter may choose fewer, larger nodes that cost more):"
+    ]
     for pool in cost.pools:
         for each in pool.labels:
             lines.append(f"  {each.label}, {_jobs(each.jobs)}: {money(each.cost_per_hour)}{_named(each.nodes)}")
