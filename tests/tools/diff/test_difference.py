@@ -72,7 +72,9 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="changes for users",
         users=f"1 label changed, 1 label added; {CROWDED.format('linux-mi300-gpu-1')}",
         resources="1 created",
-        says=("| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; CPU 20; memory 200Gi; min 0; max 2; Docker no;",),
+        says=(
+            "| `linux-mi300-gpu-1` | mi300 | added, GPUs 1; accelerator AMD MI300X; CPU 20; memory 200Gi; min 0; max 2",
+        ),
     ),
     "raise-max-beyond-the-pool": PullRequest(
         edits=((MI300, "      max: 8\n", "      max: 30\n"),),
@@ -144,11 +146,38 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "serve-other-users": PullRequest(
         edits=((MI300, "configUrl: https://github.com/pytorch\n", "configUrl: https://github.com/example\n"),),
         code=1,
-        headline="refused: label-renamed",
-        refused="label-renamed in mi300",
-        users="1 label renamed",
+        headline="refused: label-reassigned, config-url-changed",
+        refused="label-reassigned in mi300, config-url-changed in mi300",
+        users="1 label reassigned",
         resources="1 updated",
-        says=("label linux-mi300-gpu-2 changes its users (jobs of ",),
+        says=(
+            "label linux-mi300-gpu-2 changes its users (jobs of ",
+            "ARC keeps the ID of the scale set at the old URL",
+        ),
+    ),
+    "rename-the-project": PullRequest(
+        edits=(("Pulumi.yaml", "name: gpu-runners\n", "name: fleet\n"),),
+        code=1,
+        headline="refused: project-renamed",
+        refused="project-renamed in lab, project-renamed in mi300",
+        resources="{all} deleted, {all} created",
+        says=("would create all of them a second time", "pulumi stack rename ORGANIZATION/fleet/STACK"),
+    ),
+    "skip-a-scale-set-in-the-program": PullRequest(
+        edits=(
+            (
+                "stacks/gpufleet_stacks/runners.py",
+                "    for label, runner in settings.runners.items():\n",
+                "    for label, runner in settings.runners.items():\n"
+                "        if label == 'mi300-cluster':\n            continue\n",
+            ),
+        ),
+        code=1,
+        headline="refused: scale-set-removed",
+        refused="scale-set-removed in mi300",
+        users="1 label changed",
+        resources="1 deleted",
+        says=("| `mi300-cluster` | mi300 | scale set created → none |",),
     ),
     "take-docker-away": PullRequest(
         edits=((MI300, "      docker: true\n", "      docker: false\n"),),
@@ -498,11 +527,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 @pytest.fixture(scope="module")
 def owned(repository: Repository) -> Mapping[str, int]:
-    """How many things each stack makes, groups and the provider of its cluster aside (`mi300`), or with it (`lab`)."""
+    """How many things each stack makes, groups and the provider of its cluster aside (`mi300`), or with it (`lab`), and
+    both with it (`all`)."""
     repository.git("checkout", "--quiet", "--force", "main")
     plans = {name: stack.read(repository.root, name).plan() for name in ("lab", "mi300")}
     kinds = {"lab": ("resource", "provider"), "mi300": ("resource",)}
-    return {name: sum(each.kind in kinds[name] for each in plan.resources) for name, plan in plans.items()}
+    counts = {name: sum(each.kind in kinds[name] for each in plan.resources) for name, plan in plans.items()}
+    whole = sum(each.kind in kinds["lab"] for plan in plans.values() for each in plan.resources)
+    return {**counts, "all": whole}
 
 
 Run = Callable[..., tuple[int, str, str]]

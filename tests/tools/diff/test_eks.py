@@ -210,7 +210,7 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         headline="refused: cluster-moved",
         refused="cluster-moved in aws",
         resources="cluster of aws moves, account 111122223333 → 444455556666",
-        says=("create a second stack there"),
+        says=("or create a second stack, deprecate the labels of this one",),
     ),
     "switch-off-protection": PullRequest(
         edits=((FILE, "    network: {kind: own", "    deletionProtection: false\n    network: {kind: own"),),
@@ -259,10 +259,11 @@ PULL_REQUESTS: dict[str, PullRequest] = {
     "rename-the-eks-cluster": PullRequest(
         edits=((FILE, "    name: gpu\n", "    name: gpus\n"),),
         code=1,
-        headline="refused: protected",
-        refused="protected in aws (2)",
+        headline="refused: cluster-moved",
+        refused="cluster-moved in aws",
         users="2 labels changed",
-        resources="45 deleted, 26 replaced, 16 that may be replaced, 45 created",
+        resources="cluster of aws moves, name gpu → gpus",
+        says=("it would create an empty one, and delete this one with all jobs",),
     ),
     "change-the-nvidia-plugin": PullRequest(
         edits=(

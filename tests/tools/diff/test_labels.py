@@ -90,7 +90,14 @@ GPU_1, GPU_2 = label("mi300-gpu-1"), label("mi300-gpu-2", gpus=2)
             [GPU_1, label("mi300-gpu-1", stack="two", runner_group="two")],
             [label("mi300-gpu-1", runner_group="one"), label("mi300-gpu-1", stack="two", runner_group="two")],
             ["renamed mi300-gpu-1 to mi300-gpu-1"],
-            ["label-renamed"],
+            ["label-reassigned"],
+        ),
+        # Another stack serves the same users on other hardware.
+        (
+            [GPU_1],
+            [label("mi300-gpu-1", stack="two", accelerator="NVIDIA A10G")],
+            ["added mi300-gpu-1", "removed mi300-gpu-1"],
+            ["label-moved"],
         ),
         # Another stack serves others.
         (
@@ -99,18 +106,20 @@ GPU_1, GPU_2 = label("mi300-gpu-1"), label("mi300-gpu-2", gpus=2)
             ["removed mi300-gpu-1"],
             ["label-removed"],
         ),
+        # GitHub's names have no case.
+        ([GPU_1], [label("mi300-gpu-1", config_url="https://github.com/Org/")], [], []),
         # Other users, or another way to ask: the label of before is gone.
         (
             [GPU_1],
             [label("mi300-gpu-1", config_url="https://github.com/others")],
             ["renamed mi300-gpu-1 to mi300-gpu-1"],
-            ["label-renamed"],
+            ["label-reassigned"],
         ),
         (
             [GPU_1],
             [label("mi300-gpu-1", runner_group="gpus")],
             ["renamed mi300-gpu-1 to mi300-gpu-1"],
-            ["label-renamed"],
+            ["label-reassigned"],
         ),
         # Last days.
         ([GPU_1], [label("mi300-gpu-1", until=TOMORROW)], ["changed mi300-gpu-1"], []),
@@ -252,7 +261,7 @@ def test_whoever_loses_a_label_without_notice_is_told(
     fields = {
         (stack, message.split()[1])
         for name, stack, message in contract_violations(before, after, compared(before, after), TODAY)
-        if name in ("label-removed", "label-renamed")
+        if name in ("label-removed", "label-renamed", "label-reassigned")
     }
     assert fields == broken
 

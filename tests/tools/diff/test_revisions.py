@@ -234,6 +234,30 @@ def test_a_mistake_in_the_code_is_placed(repository: Repository, scratch: pathli
         compare(repository, "main..mistake")
 
 
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("import os; os._exit(0)", r"\) cannot be evaluated: its program ended the process$"),
+        ("raise SystemExit(0)", None),
+        ("import json; json.loads('{')", None),
+    ],
+)
+def test_code_that_ends_or_raises_is_a_problem_of_its_revision(
+    statement: str, message: str | None, repository: Repository
+) -> None:
+    """Its line is that of the project, also if a library raises."""
+    name = "stacks/gpufleet_stacks/bare_metal.py"
+    docstring = '    """Create the components of the stack'
+    repository.branch("ends", [(name, docstring, f"    {statement}\n{docstring}")])
+    if message:
+        with pytest.raises(RevisionError, match=message):
+            compare(repository, "main..ends", "mi300")
+        return
+    line = (repository.root / name).read_text().partition(statement)[0].count("\n") + 1
+    (problem,) = compare(repository, "main..ends", "mi300").after.stacks["mi300"].problems
+    assert problem.startswith(f"Pulumi.mi300.yaml: bare_metal.py:{line}: ")
+
+
 def test_code_from_long_before(repository: Repository) -> None:
     """It is refused, and the message names no folder that is gone by then."""
     repository.branch("old", gone=["tools/gpufleet_tools/diff/evaluation.py", "tools/gpufleet_tools/plan/stack.py"])

@@ -271,7 +271,7 @@ def _notes(
 def _stack(name: str, before: EvaluatedStack | None, after: EvaluatedStack | None) -> StackDifference:
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     known = {(finding.name, finding.path) for finding in old.findings}
-    moved = cluster_moved(old.resources, new.resources)
+    moved = cluster_moved(old, new) if before and after else ""
     stays = before is not None and after is not None and not moved
     return StackDifference(
         stack=name,

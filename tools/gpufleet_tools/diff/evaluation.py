@@ -203,11 +203,14 @@ def _stack(root: pathlib.Path, name: str, key: str, day: datetime.date, complete
         return _evaluated(stack.read(root, name), key, day, complete)
     except (InvalidSettings, pulumi.RunError, RecordingError) as error:
         return EvaluatedStack(problems=str(error).splitlines())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # The program is that of another revision and may raise any exception, which is a problem of that revision.
         from gpufleet_stacks.settings.secrets import redacted
 
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        # A library may have raised it, for a line of the project.
+        own = [frame for frame in frames if pathlib.Path(frame.filename).is_relative_to(root)]
+        last = [*frames, *own][-1]
         message = " ".join(traceback.format_exception_only(error)[-1].split())
         where = f"Pulumi.{name}.yaml: {pathlib.Path(last.filename).name}:{last.lineno}"
         return EvaluatedStack(problems=[redacted(f"{where}: {message}".replace(f"{root}/", ""))])

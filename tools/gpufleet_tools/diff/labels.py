@@ -75,6 +75,9 @@ _FIELDS: Mapping[str, str] = {
     "use": "use instead",
 }
 
+_HARDWARE = ("accelerator", "gpus", "cpu", "memory", "docker")
+"""Fields of the runners of a label that jobs depend on, whichever stack runs them."""
+
 _SIMILAR = 0.6
 """Minimum similarity (difflib's ratio) of two names of which one is regarded as the other's successor."""
 
@@ -119,7 +122,7 @@ def label_changes(
 def _identity(each: EvaluatedLabel) -> tuple[str, ...]:
     """Return what identifies a label to a workflow: its name and the repositories that it serves. The same name for
     another organisation is another label."""
-    return each.stack, each.label, each.config_url, each.runner_group or ""
+    return each.stack, *service(each), each.runner_group or ""
 
 
 def service(each: EvaluatedLabel) -> tuple[str, str]:
@@ -152,7 +155,7 @@ def _successors(
 def _similarity(old: EvaluatedLabel, new: EvaluatedLabel) -> float:
     if old.use == new.label or (old.label == new.label and old.stack == new.stack):
         return 2.0
-    if old.gpus != new.gpus or old.config_url != new.config_url:
+    if old.gpus != new.gpus or service(old)[1] != service(new)[1]:
         return 0.0
     return SequenceMatcher(None, old.label, new.label).ratio()
 
@@ -167,6 +170,10 @@ def _reduction(
         "runner group": [", ".join(sorted({each.runner_group or "Default" for each in side})) for side in sides],
     }
     stacks = listed(sorted({each.stack for each in remaining}), "and")
+    for field in _HARDWARE:
+        texts[_FIELDS[field]] = [
+            ", ".join(sorted({_text(field, each) for each in side})) for side in ([old], remaining)
+        ]
     return _change(
         "removed",
         old,
@@ -196,13 +203,15 @@ def _differing(old: EvaluatedLabel, new: EvaluatedLabel) -> list[FieldChange]:
     return [
         FieldChange.model_construct(field=name, before=_text(field, old), after=_text(field, new))
         for field, name in _FIELDS.items()
-        if _text(field, old) != _text(field, new) and not _is_unknown(field, old, new)
+        if _text(field, old) != _text(field, new) and not _is_alike(field, old, new)
     ]
 
 
-def _is_unknown(field: str, *sides: EvaluatedLabel) -> bool:
-    """Return whether one side has no value: older revisions do not compute capacity, cost or runner versions, and nodes
-    may have no known price."""
+def _is_alike(field: str, *sides: EvaluatedLabel) -> bool:
+    """Return whether both sides mean the same, or one has no value: older revisions do not compute capacity, cost or
+    runner versions, and nodes may have no known price."""
+    if field == "config_url":
+        return len({service(side)[1] for side in sides}) == 1
     if field == "runner_version":
         return any(field not in side.model_fields_set for side in sides)
     computed = ("guaranteed", "burst", "cost_per_hour")
@@ -210,7 +219,7 @@ def _is_unknown(field: str, *sides: EvaluatedLabel) -> bool:
 
 
 def _main_fields(new: EvaluatedLabel) -> list[FieldChange]:
-    shown = ["gpus", "cpu", "memory", "min", "max", "docker"]
+    shown = ["gpus", *(["accelerator"] if new.accelerator else []), "cpu", "memory", "min", "max", "docker"]
     shown += [key for key in ("runner_version", "guaranteed", "cost_per_hour") if getattr(new, key) is not None]
     return [FieldChange.model_construct(field=_FIELDS[key], before="", after=_text(key, new)) for key in shown]
 
@@ -233,7 +242,16 @@ def _text(field: str, each: EvaluatedLabel) -> str:
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 
-CONTRACT = frozenset({"deprecation-in-the-past", "deprecation-shortened", "label-removed", "label-renamed"})
+CONTRACT = frozenset(
+    {
+        "deprecation-in-the-past",
+        "deprecation-shortened",
+        "label-moved",
+        "label-reassigned",
+        "label-removed",
+        "label-renamed",
+    }
+)
 """Names of violations of the contract."""
 
 
@@ -248,10 +266,13 @@ def contract_violations(
     known = {(each.stack, each.label): each for each in before}
     for change in changes:
         old = known.get((change.stack, change.label))
-        if change.change not in ("removed", "renamed") or old is None or change.still_served_by:
+        if change.change not in ("removed", "renamed") or old is None or (old.until and old.until < day):
             continue
-        if old.until is None or old.until >= day:
-            yield f"label-{change.change}", change.stack, _unannounced(change, old)
+        if not change.still_served_by:
+            name = "reassigned" if change.new_label == change.label else change.change
+            yield f"label-{name}", change.stack, _unannounced(change, old)
+        elif other := [each for each in change.fields if each.field in (_FIELDS["accelerator"], _FIELDS["gpus"])]:
+            yield "label-moved", change.stack, _moved(change, other)
     for new in after:
         old = known.get((new.stack, new.label))
         if new.until is None or old is None:
@@ -268,6 +289,15 @@ def contract_violations(
                 " users; set a future date"
             )
             yield "deprecation-in-the-past", new.stack, message
+
+
+def _moved(change: LabelChange, fields: Iterable[FieldChange]) -> str:
+    listed_fields = ", ".join(f"{each.field} {each.before} → {each.after}" for each in fields)
+    return (
+        f"label {change.label} would only be served by {change.still_served_by}, on other hardware ({listed_fields}):"
+        " jobs written for the old runners fail there; give the new runners another label, and announce the end of"
+        " this one with deprecated: {until: DATE, use: LABEL}"
+    )
 
 
 def _unannounced(change: LabelChange, old: EvaluatedLabel) -> str:

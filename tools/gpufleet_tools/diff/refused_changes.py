@@ -35,14 +35,17 @@ _OWN = frozenset(
         "arc-replaced",
         "arc-upgrade",
         "cluster-moved",
+        "config-url-changed",
         "control-plane-zones",
         "downgrade",
         "immutable",
         "kubespray",
         "moved-without-alias",
         "namespace-changed",
+        "project-renamed",
         "protected",
         "protection-removed",
+        "scale-set-removed",
         "shorter-grace-period",
         "spot-capacity",
         "upgraded-at-once",
@@ -104,7 +107,11 @@ def refused_changes(
     old, new = before or EvaluatedStack(), after or EvaluatedStack()
     if moved:
         yield "cluster-moved", f"{moved}: {_ANOTHER_STACK}"
-    for change in changes:
+    projects = [sorted({_project(each.urn) for each in side.resources}) for side in (old, new)]
+    renamed = bool(before and after) and len(projects[0]) == len(projects[1]) == 1 and projects[0] != projects[1]
+    if renamed:
+        yield "project-renamed", _project_renamed(*projects[0], *projects[1])
+    for change in () if renamed else changes:
         if change.moved and change.action == "deleted":
             name = change.name.replace("'", "")
             remedy = f"keep its name, or pass aliases=[pulumi.Alias(name='{name}')] in the program's ResourceOptions"
@@ -116,7 +123,10 @@ def refused_changes(
     for finding in findings:
         if finding.severity == "error" or finding.name in _REFUSED_WARNINGS:
             yield finding.name, f"{finding.path}: {finding.message}"
+    if before and after and not moved:
+        yield from _without_scale_set(old, new)
     yield from _namespaces(old.resources, new.resources)
+    yield from _config_urls(old.resources, new.resources)
     yield from _additional_labels(old.resources, new.resources)
     yield from _controller_replaced(old.resources, new.resources)
     yield from refused_arc_versions(old.resources, new.resources)
@@ -128,9 +138,22 @@ def refused_changes(
     yield from (("kubespray", message) for message in refused_kubespray_changes(old.resources, new.resources))
 
 
+def _project(urn: str) -> str:
+    """Return the Pulumi project in a URN: urn:pulumi:STACK::PROJECT::TYPES::NAME."""
+    return urn.split("::")[1]
+
+
+def _project_renamed(was: str, now: str) -> str:
+    return (
+        f"name of the project {was} → {now} in Pulumi.yaml: Pulumi finds no resource under the new name, and would"
+        " create all of them a second time; keep the name, or rename each stack's project right before the merge:"
+        f" pulumi stack rename ORGANIZATION/{now}/STACK"
+    )
+
+
 _ANOTHER_STACK = (
-    "Pulumi cannot move a cluster to another region or account; create a second stack there, deprecate the labels of"
-    " this one, then run pulumi destroy on this one"
+    "Pulumi cannot move or rename a cluster: it would create an empty one, and delete this one with all jobs; keep it,"
+    " or create a second stack, deprecate the labels of this one, then run pulumi destroy on this one"
 )
 
 
@@ -155,6 +178,38 @@ def _namespaces(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResourc
             " one then deletes that ID, and the label may get no jobs; change it in two steps: remove"
             f" {named} from the stack file (--allow label-removed) and run pulumi up; then change the namespace,"
             " restore the labels and run pulumi up",
+        )
+
+
+def _config_urls(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> Found:
+    """Yield changed URLs of existing scale sets. ARC 0.14.2 creates a scale set at GitHub only while its object has no
+    ID (`shouldCreateScaleSet` in autoscalingrunnerset_controller.go), and the ID stays."""
+    before, after = runner_releases(old), runner_releases(new)
+    moves: dict[tuple[str, str], list[str]] = {}
+    for label in before.keys() & after.keys():
+        was, now = (str(side[label].inputs["values"].get("githubConfigUrl")) for side in (before, after))
+        stays = before[label].inputs.get("namespace") == after[label].inputs.get("namespace")
+        if stays and was.rstrip("/").casefold() != now.rstrip("/").casefold():
+            moves.setdefault((was, now), []).append(label)
+    for (was, now), labels in sorted(moves.items()):
+        named = listed(sorted(labels), "and")
+        yield (
+            "config-url-changed",
+            f"configUrl {was} → {now} of {named}: ARC keeps the ID of the scale set at the old URL, so the label gets"
+            f" no jobs at the new one; change it in two steps: remove {named} from the stack file (--allow"
+            " label-removed) and run pulumi up; then change the URL, restore the labels and run pulumi up",
+        )
+
+
+def _without_scale_set(old: EvaluatedStack, new: EvaluatedStack) -> Found:
+    """Yield labels that the stack file still has, but whose scale set the program no longer registers."""
+    registered = runner_releases(old.resources).keys() - runner_releases(new.resources).keys()
+    for label in sorted(registered & {each.label for each in new.labels} & {each.label for each in old.labels}):
+        yield (
+            "scale-set-removed",
+            f"the program no longer creates the scale set of {label}, which the stack file has: Pulumi deletes it with"
+            " its running jobs, and further jobs queue for 24 hours and then fail; restore it in the program, or"
+            " announce the end of the label with deprecated: {until: DATE, use: LABEL}",
         )
 
 
@@ -293,16 +348,28 @@ def _is_older(version: str, other: str) -> bool:
         return False
 
 
-def cluster_moved(old: Sequence[EvaluatedResource], new: Sequence[EvaluatedResource]) -> str:
-    """Return the changes of a stack's AWS region and account; empty if there are none."""
-    before, after = ({each.urn: each.inputs for each in side if _is_aws(each)} for side in (old, new))
+def cluster_moved(old: EvaluatedStack, new: EvaluatedStack) -> str:
+    """Return the changes of a stack's AWS region and account, and of the name of a cluster that Pulumi creates; empty
+    if there are none."""
+    before, after = ({each.urn: each.inputs for each in side.resources if _is_aws(each)} for side in (old, new))
     moves = {
         f"{what} {_place(before[urn].get(key))} → {_place(after[urn].get(key))}": None
         for urn in before.keys() & after.keys()
         for what, key in (("region", "region"), ("account", "allowedAccountIds"))
         if before[urn].get(key) != after[urn].get(key)
     }
+    was, now = (dict(side.settings or ()).get(_NAME) for side in (old, new))
+    if was != now and was and now and any(map(_creates_cluster, old.resources)):
+        moves[f"name {was} → {now}"] = None
     return ", ".join(moves)
+
+
+_NAME = ("cluster", "name")
+"""Path of the setting."""
+
+
+def _creates_cluster(each: EvaluatedResource) -> bool:
+    return each.type == "eks:index:Cluster" or resets_a_cluster(each)
 
 
 def _is_aws(each: EvaluatedResource) -> bool:

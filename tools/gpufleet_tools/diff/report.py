@@ -48,10 +48,18 @@ def written(difference: Difference, form: str) -> str:
 
 def _users(changes: Collection[LabelChange]) -> str:
     # A label that other stacks still serve is not gone.
-    counts: Counter[str] = Counter("reduced" if change.still_served_by else change.change for change in changes)
-    order = ("removed", "renamed", "reduced", "changed", "added")
+    counts: Counter[str] = Counter(
+        "reduced" if change.still_served_by else "reassigned" if _is_reassigned(change) else change.change
+        for change in changes
+    )
+    order = ("removed", "reassigned", "renamed", "reduced", "changed", "added")
     counted = ", ".join(f"{_labels(counts[each])} {each}" for each in order if counts[each]) or "nothing"
     return "; ".join([counted, *_crowded(changes)])
+
+
+def _is_reassigned(change: LabelChange) -> bool:
+    """Return whether a label keeps its name, but serves other users."""
+    return change.change == "renamed" and change.new_label == change.label
 
 
 def _crowded(changes: Iterable[LabelChange]) -> Iterator[str]:
@@ -88,7 +96,8 @@ def _label_line(change: LabelChange) -> str:
         f"{each.field} {each.before} → {each.after}" if each.before else f"{each.field} {each.after}"
         for each in change.fields
     )
-    text = {"renamed": f"renamed to {change.new_label}", "changed": ""}.get(change.change, change.change)
+    renamed = "reassigned" if _is_reassigned(change) else f"renamed to {change.new_label}"
+    text = {"renamed": renamed, "changed": ""}.get(change.change, change.change)
     served = f"still served by {change.still_served_by}" if change.still_served_by else ""
     return ", ".join(filter(None, (text, served, fields)))
 

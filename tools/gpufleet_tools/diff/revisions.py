@@ -197,6 +197,8 @@ class _Side:
     def evaluation(self) -> Evaluation:
         try:
             return Evaluation.model_validate_json(self.out.read_bytes())
+        except FileNotFoundError:
+            raise RevisionError(f"{self.revision} cannot be evaluated: its program ended the process") from None
         except ValidationError:
             message = f"the evaluation of {self.revision} has a format that this gpufleet cannot read"
             raise RevisionError(f"{message}; use the newer gpufleet of both") from None

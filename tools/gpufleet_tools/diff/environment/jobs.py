@@ -26,7 +26,8 @@ def runner_releases(resources: Sequence[EvaluatedResource]) -> dict[str, Evaluat
 
 
 def environments(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedResource]) -> dict[str, list[Change]]:
-    """Return the changes in the environment of each label's jobs. Labels without a change are omitted."""
+    """Return the changes in the environment of each label's jobs. Labels without a change are omitted. A label may lose
+    its scale set although the stack file still has it, if the program changes."""
     old, new = runner_releases(before), runner_releases(after)
     pools = node_pools(before), node_pools(after)
     changes = {}
@@ -36,7 +37,8 @@ def environments(before: Sequence[EvaluatedResource], after: Sequence[EvaluatedR
         found = [*_of_pod(*pods), *pool_environment(pools[0].get(names[0]), pools[1].get(names[1]))]
         if found:
             changes[label] = found
-    return changes
+    gone: list[Change] = [("scale set", "created", "none")]
+    return changes | dict.fromkeys(old.keys() - new.keys(), gone)
 
 
 def _pod(release: EvaluatedResource) -> Mapping[str, Any]:
