@@ -113,6 +113,11 @@ def test_up_creates_everything(checkout: Checkout) -> None:
     assert int(created[1]) == len(list(plan.owned())) - len(on_machines) + 1
     assert checkout.printed.splitlines()[-1].endswith("9 runner pods running")
     kubeconfig = checkout.rehearsal().control_plane.kubeconfig
+    # The commands without --engine reach it too.
+    read = stack.read(checkout.folder, "mi300")
+    assert lifecycle.running(read).kubeconfig == kubeconfig
+    status = lifecycle.status(read)
+    assert (status.installed, status.runs_arc, status.state.running) == (True, False, 9)
     (scale_sets,) = api_server.listed(kubeconfig, ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"))
     sizes = {item["metadata"]["name"]: (item["spec"]["minRunners"], item["spec"]["maxRunners"]) for item in scale_sets}
     assert sizes == {"linux-mi300-gpu-2": (1, 6), "mi300-cluster": (1, 8)}

@@ -48,6 +48,8 @@ def test_jobs_run_on_what_pulumi_created_and_destroy_deletes_the_scale_sets(chec
     github = simulated_github.connected(read)
     until(lambda: [each["state"] for each in github.call("state")["jobs"]] == ["running"] * 3)
     assert {*github.call("state")["scaleSets"]} == {FIRST, SECOND}
+    status = lifecycle.status(read)
+    assert (status.installed, status.runs_arc, status.state.running) == (True, True, 5)
     assert checkout.run(*UP).splitlines()[-1] == "nothing changed: 5 runner pods running"
     # A deletion waits for jobs; `down` cancels them.
     rehearsal = checkout.rehearsal()

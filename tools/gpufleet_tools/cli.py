@@ -453,11 +453,19 @@ def _sandbox_status(root: pathlib.Path, arguments: argparse.Namespace) -> int:
     from gpufleet_tools.sandbox import lifecycle, report
 
     running = stack.read(root, arguments.stack)
-    state, mix = lifecycle.status(running)
-    runs_arc = lifecycle.runs_arc(running)
-    terminal.console().print(report.tables(state, running.settings, running.plan(), mix, runs_arc=runs_arc))
-    print(f"\n{_summary(state)}")
-    return FINDINGS if state.pending else OK
+    found = lifecycle.status(running)
+    terminal.console().print(
+        report.tables(
+            found.state,
+            running.settings,
+            running.plan(),
+            found.jobs,
+            installed=found.installed,
+            runs_arc=found.runs_arc,
+        )
+    )
+    print(f"\n{_summary(found.state)}")
+    return FINDINGS if found.state.pending else OK
 
 
 def _sandbox_jobs(root: pathlib.Path, arguments: argparse.Namespace) -> int:

@@ -210,23 +210,39 @@ def node_count(stack: Stack) -> int:
     return len(nodes.nodes(stack.settings))
 
 
-def status(stack: Stack) -> tuple[State, dict[str, int]]:
-    """Return the current state and the jobs by label. Raises SandboxError if the sandbox is not running."""
+@dataclass(frozen=True)
+class Status:
+    """A running sandbox."""
+
+    state: State
+    """Observed nodes, pods and objects."""
+    jobs: dict[str, int]
+    """Jobs by label."""
+    installed: bool
+    """Whether Helm has installed the charts: it is the sandbox of a rehearsal."""
+    runs_arc: bool
+    """Whether ARC's own programs run."""
+
+
+def status(stack: Stack) -> Status:
+    """Return the current status. Raises SandboxError if the sandbox is not running."""
     control_plane = running(stack)
-    return state.observe(control_plane.kubeconfig, observer(stack, control_plane)), _read_jobs(control_plane)
-
-
-def runs_arc(stack: Stack) -> bool:
-    """Return whether ARC's own programs run in the stack's sandbox."""
-    return real_arc.runs(ControlPlane.of(stack.root, stack.name, binaries.without_building()))
+    return Status(
+        state=state.observe(control_plane.kubeconfig, observer(stack, control_plane)),
+        jobs=_read_jobs(control_plane),
+        installed=control_plane == rehearsal_control_plane(stack, control_plane.binaries),
+        runs_arc=real_arc.runs(control_plane),
+    )
 
 
 def running(stack: Stack) -> ControlPlane:
-    """Return the stack's control plane. Raises SandboxError if it is not running."""
-    control_plane = ControlPlane.of(stack.root, stack.name, binaries.without_building())
-    if not control_plane.running():
-        raise SandboxError(f"the sandbox of {stack.name} is not running; start it: gpufleet sandbox up {stack.name}")
-    return control_plane
+    """Return the stack's control plane, or that of its rehearsal if only that is running. Raises SandboxError if neither
+    is."""
+    programs = binaries.without_building()
+    for control_plane in (ControlPlane.of(stack.root, stack.name, programs), rehearsal_control_plane(stack, programs)):
+        if control_plane.running():
+            return control_plane
+    raise SandboxError(f"the sandbox of {stack.name} is not running; start it: gpufleet sandbox up {stack.name}")
 
 
 def down(root: pathlib.Path, stack: str) -> bool:
