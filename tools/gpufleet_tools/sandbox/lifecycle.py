@@ -236,8 +236,8 @@ def status(stack: Stack) -> Status:
 
 
 def running(stack: Stack) -> ControlPlane:
-    """Return the stack's control plane, or that of its rehearsal if only that is running. Raises SandboxError if neither
-    is."""
+    """Return the stack's control plane, or that of its rehearsal if only that is running. Raises SandboxError if
+    neither is."""
     programs = binaries.without_building()
     for control_plane in (ControlPlane.of(stack.root, stack.name, programs), rehearsal_control_plane(stack, programs)):
         if control_plane.running():
