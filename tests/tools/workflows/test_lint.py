@@ -169,6 +169,43 @@ def test_an_actionlint_that_fails_is_no_judgement(
         list(actionlint.findings(program, [tmp_path / "a.yml"], catalogue))
 
 
+CONFIGURATION = """\
+self-hosted-runner: {labels: [theirs]}
+config-variables: [KNOWN]
+paths: {.github/workflows/*.yml: {ignore: [set-output]}}
+"""
+
+CONFIGURED = """\
+on: push
+jobs:
+  a:
+    runs-on: mi300-gpu-1
+    steps:
+      - run: echo ${{ vars.KNOWN }} ${{ vars.OTHER }}
+      - run: echo "::set-output name=a::b"
+"""
+
+
+@pytest.mark.process
+def test_actionlint_keeps_to_the_repository_s_configuration(
+    root: pathlib.Path, tmp_path: pathlib.Path, built_actionlint: pathlib.Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    files = [write(folder, w=CONFIGURED) / ".github/workflows/w.yml" for folder in (tmp_path, tmp_path / "other")]
+    (tmp_path / "consumer/.github/actionlint.yaml").write_text(CONFIGURATION)
+    found = actionlint.findings(built_actionlint, files, labels.catalogue([stack.read(root, "lab")]))
+    assert [(one.file, one.line) for one in found] == [(str(files[0]), 6), (str(files[1]), 7)]
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "self-hosted-runner: a", "self-hosted-runner: {labels: 1}"])
+def test_a_configuration_that_is_none(text: str, root: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    consumer = write(tmp_path, w=GOOD)
+    (consumer / ".github/actionlint.yml").write_text(text)
+    found = actionlint.findings(tmp_path, [consumer / ".github/workflows/w.yml"], labels.catalogue([]))
+    with pytest.raises(actionlint.ActionlintFailed, match=r"actionlint.yml is not a configuration of actionlint"):
+        list(found)
+
+
 OF_ITS_OWN = """\
 on: push
 jobs:

@@ -9,6 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from gpufleet_tools.labels import catalogue as labels
 from gpufleet_tools.labels.catalogue import Catalogue
@@ -40,27 +43,44 @@ class Actionlint:
 
 
 def findings(program: pathlib.Path, files: Sequence[pathlib.Path], catalogue: Catalogue) -> Iterator[WorkflowFinding]:
-    """Yield actionlint's findings about the files. Unknown labels are checked by the catalogue instead; scripts are not
-    checked with shellcheck and pyflakes.
+    """Yield actionlint's findings about the files, with the configuration of their repository. Unknown labels are
+    checked by the catalogue instead; scripts are not checked with shellcheck and pyflakes.
 
     Raises ActionlintFailed.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        config = folder / "actionlint.yaml"
-        config.write_text(labels.actionlint(catalogue))
-        options = ["-config-file", str(config), "-format", "{{json .}}", "-shellcheck=", "-pyflakes="]
-        options += ["-ignore", '^label ".*" is unknown']
+        options = ["-format", "{{json .}}", "-shellcheck=", "-pyflakes=", "-ignore", '^label ".*" is unknown']
         for number, (root, own) in enumerate(_by_repository(files).items()):
+            config = folder / f"{number}.yaml"
+            config.write_text(yaml.safe_dump(_configuration(root, catalogue)))
             shown = _as_repository(root, folder / str(number)) if root else None
+            # actionlint prints paths relative to the current directory, and its configuration's `paths` are relative to
+            # it too (linter.go, 632, of 1.7.12).
+            current = shown or pathlib.Path.cwd()
             for some in _batches(own):
-                # actionlint prints all paths relative to the current directory.
                 names = {os.path.realpath(file): str(file) for file in some}
                 given = [str(shown / _absolute(file).relative_to(root) if root and shown else file) for file in some]
-                for found in _run([str(program), *options, "--", *given]):
-                    file = names.get(os.path.realpath(found.file), found.file)
+                for found in _run([str(program), "-config-file", str(config), *options, "--", *given], current):
+                    file = names.get(os.path.realpath(current / found.file), found.file)
                     message = found.message.replace(str(shown), str(root))
                     yield found.model_copy(update={"file": file, "message": message})
+
+
+def _configuration(root: pathlib.Path | None, catalogue: Catalogue) -> dict[str, Any]:
+    """Return the configuration of a repository, with the labels of the catalogue in addition."""
+    labelled: dict[str, Any] = yaml.safe_load(labels.actionlint(catalogue))
+    files = [root / ".github" / name for name in ("actionlint.yaml", "actionlint.yml")] if root else []
+    file = next((each for each in files if each.is_file()), None)
+    if file is None:
+        return labelled
+    try:
+        own = yaml.safe_load(file.read_bytes()) or {}
+        listed = (own.get("self-hosted-runner") or {}).get("labels") or []
+        every = sorted({*listed, *labelled["self-hosted-runner"]["labels"]})
+    except (yaml.YAMLError, AttributeError, TypeError):
+        raise ActionlintFailed(f"{file} is not a configuration of actionlint") from None
+    return {**own, "self-hosted-runner": {"labels": every}}
 
 
 def _absolute(file: pathlib.Path) -> pathlib.Path:
@@ -99,9 +119,12 @@ def _batches(files: Sequence[pathlib.Path]) -> Iterator[Sequence[pathlib.Path]]:
         yield files[start : start + FILES_AT_ONCE]
 
 
-def _run(command: list[str]) -> Iterator[WorkflowFinding]:
+def _run(command: list[str], folder: pathlib.Path) -> Iterator[WorkflowFinding]:
+    environment = {**os.environ, "PWD": str(folder)}
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        ended = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise ActionlintFailed(f"did not end within {SECONDS} s") from None
     # 1: findings. 2 and 3: invalid options and internal errors.
