@@ -91,7 +91,7 @@ class Upgraded(Real):
 
     def logged(self, words: str) -> bool:
         """Whether one of ARC's processes has logged these words."""
-        logs = real_arc.folder_of(lifecycle.running(self.stack)).rglob("log")
+        logs = real_arc.folder_of(lifecycle.running(self.stack)).rglob("log*")
         return any(words in log.read_text(errors="replace") for log in logs)
 
     def delete_all(self, manifests: Sequence[Manifest]) -> None:

@@ -7,18 +7,15 @@ They run where GPUFLEET_ARC has ARC's programs and GPUFLEET_CHARTS its charts.
 from __future__ import annotations
 
 import copy
-import json
 import os
 import re
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpufleet_tools.api_server import ApiServer
 from gpufleet_tools.doctor import diagnosis
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.sandbox import lifecycle, real_arc
@@ -42,7 +39,6 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
         (root / name).symlink_to(ROOT / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setattr(ApiServer, "text", lambda _api, path, _query: log(root, path.split("/")[-2]))
         yield Real(root)
         lifecycle.down(root, "mi300")
 
@@ -54,17 +50,6 @@ def fleet(sandbox: Real) -> Real:
     until_nothing_is_found(sandbox)
     until(lambda: sandbox.jobs(SECOND, "running") == 1)
     return sandbox
-
-
-def log(root: Path, pod: str) -> str:
-    """The newest log of a pod with an error. The sandbox's kubelet does not serve logs."""
-    folders = (lifecycle.running(Real(root).stack).directory / "arc" / "pods").iterdir()
-    for folder in sorted(folders, key=lambda each: each.stat().st_mtime, reverse=True):
-        start = folder / "start.json"
-        text = (folder / "log").read_text() if (folder / "log").exists() else ""
-        if start.exists() and json.loads(start.read_text())["hostname"] == pod[:64] and "returned an error" in text:
-            return text
-    return ""
 
 
 def diagnosed(fleet: Real) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Iterator
@@ -85,6 +86,7 @@ def pod_path(pod: Object) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def now() -> str:
-    """Return the time in the format of Kubernetes."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def now(*, fraction: bool = False) -> str:
+    """Return the time in the format of Kubernetes, on demand with fractions of a second."""
+    text = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds" if fraction else "seconds")
+    return text.removesuffix("+00:00") + "Z"

@@ -24,7 +24,7 @@ from typing import Any
 
 import urllib3.exceptions
 
-from gpufleet_tools.sandbox.arc import namespace
+from gpufleet_tools.sandbox.arc import namespace, pod_logs
 from gpufleet_tools.sandbox.arc.cluster import Cluster, Object, now, pod_path
 
 SELECTOR = "app.kubernetes.io/component in (runner-scale-set-listener,controller-manager)"
@@ -145,22 +145,25 @@ class Kubelet:
         (place / "start.json").write_text(json.dumps(start))
         (place / "hosts").write_text(self._hosts)
         self._service_account(pod, place / "serviceaccount")
+        pod_logs.publish(self._cluster, pod, place)
         ours, theirs = socket.socketpair()
-        with ours, theirs, (place / "log").open("ab") as log:
+        with ours, theirs:
             container.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", namespace.__file__, str(place), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+            assert container.process.stdout is not None
+            pod_logs.write(container.process.stdout, place)
             theirs.close()
             ours.settimeout(_TIMEOUT)
             _, descriptors, _, _ = socket.recv_fds(ours, 16, 2)
         if len(descriptors) != 2:
             container.process.wait()
-            raise OSError(f"its namespaces cannot be created (log: {place / 'log'})")
+            raise OSError(f"its namespaces cannot be created (log in {place})")
         container.sockets = [socket.socket(fileno=each) for each in descriptors]
         for accept, listening in zip((self._github, self._api_server), container.sockets, strict=True):
             threading.Thread(target=accept, args=(listening,), daemon=True).start()

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gpufleet_tools.sandbox.build.binaries import Binaries
 from gpufleet_tools.sandbox.control_plane import processes
@@ -316,7 +316,7 @@ class ControlPlane:
     def _configuration(self, ports: dict[str, int]) -> str:
         """Return kwokctl's configuration: its options, and kwok's stages. The options are JSON, which is valid YAML:
         importing a YAML library would take a tenth of the time of an `up` that changes nothing."""
-        options: dict[str, str | int | bool] = {
+        options: dict[str, Any] = {
             "runtime": "binary",
             # By default all components listen on every interface, etcd without authentication.
             "bindAddress": LOOPBACK,
@@ -325,6 +325,9 @@ class ControlPlane:
             "quietPull": True,
             **ports,
         }
+        if self.runs_arc:
+            # Objects of this kind name the log files of ARC's pods (sandbox/arc/pod_logs.py).
+            options["enableCRDs"] = ["Logs"]
         # kwokctl would download programs that have no path.
         for component in _COMPONENTS.values():
             options[component.binary_option] = str(self.binaries.path(component.program))
