@@ -54,15 +54,19 @@ def up(stack: Stack, plan: Plan, source: str | None, jobs: Sequence[str], *, run
     controller and listeners run, and only GitHub is simulated. Raises SandboxError."""
     mix = job_driver.job_mix(jobs, stack.settings)
     # Before anything starts: programs and charts may be missing.
-    installed = real_arc.objects(plan) if runs_arc else []
+    installed = real_arc.installed_objects(plan) if runs_arc else []
     control_plane = ControlPlane.of(stack.root, stack.name, binaries.find(source), runs_arc=runs_arc)
     karpenter = build.find(source) if on_eks(stack) else None
     change = control_plane.up()
+    upgraded_from = real_arc.upgraded_from(control_plane.kubeconfig, stack, plan) if runs_arc else None
     cloud = cloud_of(plan, control_plane, karpenter, reservations_of(stack.settings)) if karpenter else None
     wanted = [*prerequisites(stack, plan), *own_objects(plan)]
     if runs_arc:
-        wanted = [*real_arc.with_app_keys(wanted, real_arc.folder_of(control_plane)), *installed]
+        wanted = real_arc.with_app_keys(wanted, real_arc.folder_of(control_plane))
         real_arc.assign(real_arc.start(control_plane, plan), mix)
+        if upgraded_from:
+            real_arc.upgrade_controller(control_plane.kubeconfig, plan, upgraded_from, wanted)
+        wanted += installed
     else:
         wanted += [*job_driver.service_accounts(scale_sets(plan)), *job_driver.runner_jobs(scale_sets(plan), mix)]
     if cloud:

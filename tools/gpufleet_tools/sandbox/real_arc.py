@@ -6,21 +6,26 @@ import base64
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpufleet.arc.controller import service_account_name
+from gpufleet.arc.versions import minor_steps, numbers
 from gpufleet_tools.plan import arc_releases
 from gpufleet_tools.plan.plan import Plan, Release
-from gpufleet_tools.plan.stack import STAND_IN
+from gpufleet_tools.plan.stack import STAND_IN, Stack
 from gpufleet_tools.sandbox.arc import charts, control, programs
 from gpufleet_tools.sandbox.arc.control import Configuration, Control
-from gpufleet_tools.sandbox.control_plane import daemons
+from gpufleet_tools.sandbox.arc_stand_in import COMPONENT
+from gpufleet_tools.sandbox.control_plane import api_server, daemons, objects
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
 from gpufleet_tools.sandbox.errors import SandboxError
 
 _APP_KEY = "github_app_private_key"
+_UPGRADE_SECONDS, _POLL_SECONDS = 120.0, 0.2
 
 
 def arc_version(plan: Plan) -> str:
@@ -38,10 +43,65 @@ def arc_version(plan: Plan) -> str:
     return controller.version
 
 
-def objects(plan: Plan) -> list[dict[str, Any]]:
+def installed_objects(plan: Plan) -> list[dict[str, Any]]:
     """Return the objects that Helm would install for ARC's releases. Raises SandboxError."""
     require_programs(plan)
     return [each for release in arc_releases.all_of(plan) for each in charts.rendered(release)]
+
+
+def upgraded_from(kubeconfig: Path, stack: Stack, plan: Plan) -> str | None:
+    """Return the version of the controller in the sandbox if the plan has another one. Raises SandboxError if the stack
+    file does not declare this upgrade between minor versions."""
+    controller = arc_releases.controller(plan)
+    assert controller is not None
+    installed, wanted = _installed(kubeconfig, controller), controller.version
+    if installed is None or installed == wanted:
+        return None
+    if minor_steps(installed, wanted) and stack.settings.arc.upgrade_from != installed:
+        raise SandboxError(
+            f"{plan.stack}: --arc real: ARC {installed} runs, and {wanted} would delete its scale sets; set arc.version"
+            f" to {installed}, and run gpufleet upgrade arc {plan.stack} --to {wanted}"
+        )
+    return installed
+
+
+def upgrade_controller(kubeconfig: Path, plan: Plan, installed: str, own: Sequence[Mapping[str, Any]]) -> None:
+    """Apply the stack's own objects, among them the admission policy of the upgrade, then the controller, and wait
+    until it runs. `pulumi up` has this order too. Raises SandboxError if the controller does not start."""
+    controller = arc_releases.controller(plan)
+    assert controller is not None
+    version = controller.version
+    objects.apply(kubeconfig, own, plan.stack)
+    # Older CRDs would drop fields of live scale sets.
+    left_out = ("CustomResourceDefinition",) if numbers(version) < numbers(installed) else ()
+    chart = [each for each in charts.rendered(controller) if each["kind"] not in left_out]
+    objects.apply(kubeconfig, chart, plan.stack)
+    deadline = time.monotonic() + _UPGRADE_SECONDS
+    while _running_versions(kubeconfig) != {version}:
+        if time.monotonic() > deadline:
+            raise SandboxError(f"{plan.stack}: --arc real: the controller of ARC {version} does not start")
+        time.sleep(_POLL_SECONDS)
+
+
+def _installed(kubeconfig: Path, controller: Release) -> str | None:
+    """Return the version of the controller in the sandbox; None without one."""
+    wanted = (controller.namespace, service_account_name(controller.name))
+    for each in api_server.listed(kubeconfig, ("apps/v1", "Deployment"))[0]:
+        metadata = each["metadata"]
+        if (metadata["namespace"], metadata["name"]) == wanted:
+            return str(metadata.get("labels", {}).get("app.kubernetes.io/version"))
+    return None
+
+
+def _running_versions(kubeconfig: Path) -> set[str]:
+    """Return the versions of the controller's pods, with `pending` for one that does not run."""
+    return {
+        str(each["spec"]["containers"][0]["image"]).rpartition(":")[2]
+        if each["status"].get("phase") == "Running"
+        else "pending"
+        for each in api_server.listed(kubeconfig, ("v1", "Pod"))[0]
+        if each["metadata"].get("labels", {}).get(COMPONENT) == "controller-manager"
+    }
 
 
 def with_app_keys(manifests: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:

@@ -165,7 +165,7 @@ class Real(Fleet):
     def installed(self) -> Iterator[tuple[Manifest, Manifest, Manifest]]:
         self.up()
         plan = self.stack.plan()
-        found = real_arc.objects(plan)
+        found = real_arc.installed_objects(plan)
         (controller,) = (each for each in found if each["kind"] == "Deployment")
         (scale_set,) = (each for each in found if (each["kind"], each["metadata"]["name"]) == (SCALE_SET[1], SECOND))
         own = real_arc.with_app_keys(lifecycle.own_objects(plan), real_arc.folder_of(lifecycle.running(self.stack)))

@@ -17,6 +17,7 @@ from gpufleet_tools.sandbox import lifecycle, real_arc
 from gpufleet_tools.sandbox.arc import charts, programs
 from gpufleet_tools.sandbox.build import binaries
 from gpufleet_tools.sandbox.control_plane.control_plane import ControlPlane
+from gpufleet_tools.sandbox.errors import SandboxError
 from gpufleet_tools.upgrade import arc as upgrade
 from tests.conftest import MakeProject
 from tests.tools.sandbox.arc.fleets import (
@@ -146,6 +147,18 @@ def test_every_scale_set_and_every_job_stays(fleet: Upgraded, version: str) -> N
     upgrade.run(fleet.root, "mi300", upgrade.Request(finish=True, kubeconfig=kubeconfig))
     fleet.delete_all(fleet.listed(SCALE_SET))
     until(lambda: fleet.chart_versions() == {} and fleet.ids() == {})
+
+
+@pytest.mark.parametrize(("fleet", "version"), [(OLD, NEW), (NEW, OLD)], ids=["up", "back"], indirect=["fleet"])
+def test_the_sandbox_upgrades_in_the_order_of_pulumi(fleet: Upgraded, version: str) -> None:
+    ids, jobs, text = fleet.ids(), {SECOND.replace("-", "_"): 12}, with_arc(version)
+    with pytest.raises(SandboxError, match=f"{version} would delete its scale sets; set arc.version to "):
+        fleet.up(text, **jobs)
+    assert {*fleet.chart_versions().values()} == {OLD if version == NEW else NEW}
+    upgrading = f"version: {version}, upgradeFrom: {OLD if version == NEW else NEW}"
+    fleet.up(text.replace(f"version: {version}", upgrading), **jobs)
+    until(lambda: fleet.versions("runner-scale-set-listener") == {version: 2})
+    assert (fleet.ids(), fleet.all_jobs()) == (ids, {"running": 8, "queued": 4})
 
 
 @pytest.mark.parametrize("fleet", [OLD], indirect=True)
