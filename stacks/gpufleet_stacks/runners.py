@@ -181,6 +181,7 @@ def scale_set_args(
         image_pull_policy=profile.image_pull_policy,
         command=profile.command,
         args=profile.args,
+        job_timeout_minutes=profile.job_timeout_minutes,
         docker=docker_mode(profile.docker, place.image_reference) if runner.docker else None,
         render_group=profile.render_group,
         runtime_class=profile.runtime_class,

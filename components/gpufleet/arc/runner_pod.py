@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpufleet.arc.job_timeout import start_hook
 from gpufleet.arc.scale_set_args import (
     DO_NOT_DISRUPT,
     Docker,
@@ -159,6 +160,8 @@ def _runner_container(args: RunnerScaleSetArgs) -> Fields:
     if args.args is not None:
         container["args"] = list(args.args)
     container |= {"resources": _resources(args.resources), "env": _variables(args)}
+    if args.job_timeout_minutes is not None:
+        container["lifecycle"] = start_hook(args.job_timeout_minutes)
     if args.env_from:
         container["envFrom"] = [dict(source) for source in args.env_from]
     if args.security_context:

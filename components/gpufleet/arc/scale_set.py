@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 
 from gpufleet.arc.charts import ARC_REGISTRY, SCALE_SET_CHART
+from gpufleet.arc.job_timeout import MOST_MINUTES, conflicts
 from gpufleet.arc.runner_pod import pod_template
 from gpufleet.arc.scale_set_args import LABEL_LIMIT, KubernetesMode, RunnerScaleSetArgs
 from gpufleet.arc.strategic_merge import merged
@@ -61,6 +62,20 @@ def scale_set_problems(args: RunnerScaleSetArgs) -> Iterator[Problem]:
     if not _is_count(args.min_runners) or not _is_count(args.max_runners) or args.min_runners > args.max_runners:
         message = f"min {args.min_runners!r}, max {args.max_runners!r}; whole numbers, 0 <= min <= max, are allowed"
         yield Problem(("min_runners",), "runners", message)
+    if args.job_timeout_minutes is not None:
+        yield from _timeout_problems(args, args.job_timeout_minutes)
+
+
+def _timeout_problems(args: RunnerScaleSetArgs, minutes: int) -> Iterator[Problem]:
+    """Yield the reasons why jobs have no time limit, or end other runners' jobs."""
+    field = ("job_timeout_minutes",)
+    if not _is_count(minutes) or not 0 < minutes <= MOST_MINUTES:
+        message = f"{minutes!r} is not allowed; use 1 to {MOST_MINUTES}, GitHub's limit"
+        yield Problem(field, "job-timeout", message)
+        return
+    for patch in ({"spec": args.pod_spec}, args.pod_template):
+        for path, message in conflicts(patch):
+            yield Problem(("pod_template", *path), "job-timeout", message)
 
 
 def _is_count(number: object) -> bool:

@@ -143,6 +143,9 @@ class RunnerScaleSetArgs:
     """Command of the runner container. None starts the runner; with Docker, as soon as the daemon is ready."""
     args: Sequence[str] | None = None
     """Arguments of the command."""
+    job_timeout_minutes: int | None = None
+    """Time limit of a job in minutes, after which its runner ends it; None for the limit of the workflow and of GitHub.
+    The image requires `/bin/bash`."""
     docker: Docker | KubernetesMode | None = None
     """Method by which jobs run containers; None for jobs without containers."""
     render_group: int | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet.arc import Docker, KubernetesMode, RunnerResources, Volume
+from gpufleet.arc.scale_set import scale_set_problems
 from gpufleet.arc.strategic_merge import merged
 from tests.components.arc.test_scale_set import BASE, PYTORCH, changed, values_of
 
@@ -70,6 +71,34 @@ def test_a_command_of_one_s_own_needs_no_list_of_devices() -> None:
     (runner,) = values["template"]["spec"]["containers"]
     assert runner["command"] == ["/home/runner/run.sh"]
     assert "podinfo" not in [volume["name"] for volume in values["template"]["spec"]["volumes"]]
+
+
+def test_a_time_limit_of_jobs_does_not_depend_on_the_command() -> None:
+    own = runner_of(job_timeout_minutes=480, command=["/start"])
+    assert own["command"] == ["/start"]
+    shell, option, script = own["lifecycle"]["postStart"]["exec"]["command"]
+    assert (shell, option) == ("/bin/bash", "-c")
+    assert "-ge 28800 ]" in script
+    assert "lifecycle" not in runner_of()
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"job_timeout_minutes": 0}, ("job_timeout_minutes",)),
+        ({"job_timeout_minutes": 7201}, ("job_timeout_minutes",)),
+        ({"pod_spec": {"hostPID": True}}, ("pod_template", "spec", "hostPID")),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "runner", "lifecycle": {"postStart": {}}}]}}},
+            ("pod_template", "spec", "containers", 0, "lifecycle", "postStart"),
+        ),
+    ],
+)
+def test_a_time_limit_that_is_not_kept_is_refused(changes: dict[str, Any], path: tuple[Any, ...]) -> None:
+    args = changed(BASE, **{"job_timeout_minutes": 60, **changes})
+    (problem,) = scale_set_problems(args)
+    assert (problem.path, problem.code) == (path, "job-timeout")
+    assert [*scale_set_problems(changed(args, job_timeout_minutes=60, pod_spec={}, pod_template={}))] == []
 
 
 def test_a_variable_replaces_one_of_the_pod_s_own() -> None:

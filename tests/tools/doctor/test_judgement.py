@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpufleet_tools.doctor import crds, report
+from gpufleet_tools.doctor import crds, diagnosis, report
+from gpufleet_tools.doctor.declared import Declared
 from gpufleet_tools.doctor.diagnosis import Diagnosis
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.judgement.runners import JOB_LIMIT
@@ -296,7 +297,19 @@ def test_runners_that_failed() -> None:
 def test_a_job_that_never_ends() -> None:
     of = snapshot()
     assert findings(later(of, JOB_LIMIT - AN_HOUR)) == []
-    assert names(findings(later(of, JOB_LIMIT + AN_HOUR))) == [("hung-runners", LABEL)]
+    (finding,) = findings(later(of, JOB_LIMIT + AN_HOUR))
+    assert (finding.name, finding.subject) == ("hung-runners", LABEL)
+    assert finding.fact.endswith("have had the same job for more than 120 hours, GitHub's limit")
+    of_profile = with_time_limit(8 * AN_HOUR)
+    assert diagnosis.findings(View(of_profile, later(of, 7 * AN_HOUR), Target())) == []
+    (finding,) = diagnosis.findings(View(of_profile, later(of, 9 * AN_HOUR), Target()))
+    assert finding.fact.endswith("have had the same job for more than 8 hours, their time limit")
+
+
+def with_time_limit(limit: datetime.timedelta) -> Declared:
+    """The committed stack with a time limit of jobs."""
+    scale_sets = [dataclasses.replace(each, job_timeout=limit) for each in mi300().scale_sets]
+    return dataclasses.replace(mi300(), scale_sets=scale_sets)
 
 
 def test_pods_without_a_node_show_the_scheduler_s_reason() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ class DeclaredScaleSet:
     """Whether GitHub gives old runners no jobs, as on github.com."""
     secret: str
     """Name of the Secret with the credentials."""
+    job_timeout: datetime.timedelta | None
+    """Time limit of jobs; None without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,7 @@ def _scale_set(release: Release, settings: Settings) -> DeclaredScaleSet:
     image = next(each["image"] for each in values["template"]["spec"]["containers"] if each["name"] == "runner")
     runner = settings.runners.get(release.name)
     version = settings.profile(runner).held_runner_version if runner else runner_releases.known().version_of(image)
+    minutes = settings.profile(runner).job_timeout_minutes if runner else None
     return DeclaredScaleSet(
         label=release.name,
         namespace=release.namespace,
@@ -123,6 +127,7 @@ def _scale_set(release: Release, settings: Settings) -> DeclaredScaleSet:
         runner_version=version,
         expires=runner_releases.is_enforced(str(values["githubConfigUrl"])),
         secret=str(values["githubConfigSecret"]),
+        job_timeout=datetime.timedelta(minutes=minutes) if minutes else None,
     )
 
 

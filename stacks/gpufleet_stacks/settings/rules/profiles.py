@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gpufleet.arc.job_timeout import conflicts
 from gpufleet.arc.runner_pod import OWN_CONTAINERS, OWN_MOUNTS, OWN_VOLUMES
 from gpufleet.problem import Path, Problem
 from gpufleet_stacks.settings.models.profiles.docker import DockerSidecar, KubernetesPods
@@ -48,6 +49,13 @@ def _secrets(value: Any, path: Path) -> Iterator[Path]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _secrets(item, (*path, index))
+
+
+def _time_limit_is_kept(profile: Profile, where: Path) -> Iterator[Problem]:
+    """Reject pod templates that prevent the time limit of jobs."""
+    if profile.job_timeout_minutes is not None:
+        for path, message in conflicts(profile.pod_template or {}):
+            yield Problem((*where, "podTemplate", *path), "job-timeout", message)
 
 
 def _variables_are_set_once(profile: Profile, where: Path) -> Iterator[Problem]:
@@ -134,6 +142,7 @@ def _daemon_uses_its_data_root(profile: Profile, where: Path) -> Iterator[Proble
 _OF_A_PROFILE: tuple[Callable[[Profile, Path], Iterator[Problem]], ...] = (
     _env_holds_no_secret,
     _objects_hold_no_secret,
+    _time_limit_is_kept,
     _variables_are_set_once,
     _volumes_are_free,
     _mounts_name_volumes,

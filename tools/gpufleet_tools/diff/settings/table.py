@@ -44,6 +44,7 @@ def no_effect(words: str) -> Effect:
 _POD: Mapping[str, Effect] = {
     "profiles.<profile>.command": users("command of the runner"),
     "profiles.<profile>.args": users("arguments of the runner"),
+    "profiles.<profile>.jobTimeoutMinutes": users("time limit of jobs in minutes"),
     "profiles.<profile>.docker.kind": users("way in which jobs run containers"),
     "profiles.<profile>.docker.command": users("command of Docker's daemon"),
     "profiles.<profile>.docker.args": users("arguments of Docker's daemon"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 
+from gpufleet.arc.job_timeout import MOST_MINUTES
 from gpufleet_tools.doctor.declared import DeclaredScaleSet
 from gpufleet_tools.doctor.finding import Finding
 from gpufleet_tools.doctor.judgement.commands import controller_log
@@ -14,8 +15,11 @@ from gpufleet_tools.doctor.view import SETTLED, View, changed, identity, is_term
 SLOW_START = 120.0
 """Seconds after which a runner should have registered and its pod should run, once it has a node and its image."""
 
-JOB_LIMIT = datetime.timedelta(days=5)
-"""GitHub's limit of a job on a self-hosted runner ("Limits", docs.github.com/actions)."""
+JOB_LIMIT = datetime.timedelta(minutes=MOST_MINUTES)
+"""GitHub's limit of a job on a self-hosted runner."""
+
+TIMEOUT_DELAY = datetime.timedelta(minutes=10)
+"""Time in which a runner that has passed its time limit must have ended."""
 
 _ENDED = ("Failed", "Outdated")
 """Phases that ARC does not leave."""
@@ -138,19 +142,22 @@ def _pending(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object])
 
 
 def _hung_jobs(view: View, scale_set: DeclaredScaleSet, runners: Sequence[Object]) -> Iterator[Finding]:
-    """Yield a finding about runners that have had their job for longer than GitHub allows. A runner whose job was
-    completed elsewhere keeps its place (actions/actions-runner-controller#4603)."""
+    """Yield a finding about runners that have had their job for longer than the profile or GitHub allows. A runner
+    whose job was completed elsewhere keeps its place (actions/actions-runner-controller#4603)."""
+    timeout = scale_set.job_timeout
+    limit, whose = (timeout, "their time limit") if timeout else (JOB_LIMIT, "GitHub's limit")
     hung = []
     for runner in runners:
         since = changed(runner, "f:status", "f:jobId") if is_busy(runner) else None
-        if since and view.snapshot.now - since > JOB_LIMIT:
+        if since and view.snapshot.now - since > limit + TIMEOUT_DELAY:
             hung.append(runner)
     if hung:
+        hours = limit / datetime.timedelta(hours=1)
         yield Finding(
             name="hung-runners",
             severity="warning",
             subject=scale_set.label,
-            fact=f"{_names(hung)} have had the same job for more than {JOB_LIMIT.days} days, GitHub's limit",
+            fact=f"{_names(hung)} have had the same job for more than {hours:g} hours, {whose}",
             consequence="Each takes one of the label's runners. Delete them; a job that still runs is lost.",
             commands=_deletion(view, scale_set, hung),
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gpufleet.arc import runner_releases
+from gpufleet.arc.job_timeout import MOST_MINUTES
 from gpufleet.arc.scale_set_args import RUNNER_IMAGE
 from gpufleet_stacks.settings.models.profiles.docker import DockerSettings, DockerSidecar
 from gpufleet_stacks.settings.models.profiles.kubernetes_types import Kubernetes
@@ -118,6 +119,9 @@ class Profile(Model):
     """Disk space of one runner: request and limit."""
     extended_resources: dict[LabelKey, Count] = {}
     """Further extended resources of one runner, such as `{devices.kubevirt.io/kvm: 1}`: request and limit."""
+    job_timeout_minutes: Annotated[int, Field(strict=True, ge=1, le=MOST_MINUTES)] | None = None
+    """Time limit of a job in minutes, after which its runner ends it and the job fails. A runner without a job is never
+    ended. The image requires `/bin/bash`. If omitted, only the limits of the workflow and of GitHub apply."""
     render_group: Count | None = None
     """ID of the group that owns `/dev/dri/renderD*` on the nodes. It varies between hosts; print it with `stat -c %g
     /dev/dri/renderD128`."""
