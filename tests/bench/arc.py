@@ -1,4 +1,4 @@
-"""ARC itself in the sandbox: seconds from queued to running, and the memory of its controller and listeners.
+"""ARC itself in the sandbox: seconds from queued to running, pauses of runners between jobs, and memory.
 
 It runs where GPUFLEET_ARC has ARC's programs and GPUFLEET_CHARTS its charts.
 """
@@ -22,8 +22,12 @@ from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.rehearsal import CHARTS
 from tests.bench.fleets import project
 
-JOBS = (1, 10, 100)
+JOBS = (1, 10, 100, 400)
 LABELS = (1, 10, 50)
+TURNOVER = (1, 8, 32)
+"""Numbers of runners that work off JOBS_OF_A_RUNNER short jobs each."""
+
+JOBS_OF_A_RUNNER, SECONDS_OF_A_JOB = 5, 2.0
 PER_NODE = 4
 """Runners of the fleet that fit a node."""
 
@@ -31,7 +35,7 @@ LIMIT = 300.0
 
 
 def measure(*, smallest: bool = False) -> None:
-    """Prints both tables, or why it cannot."""
+    """Prints the tables, or why it cannot."""
     if missing := [name for name in (programs.ARC, CHARTS) if name not in os.environ]:
         print(f"arc: not measured: {', '.join(missing)} not set")
         return
@@ -39,6 +43,7 @@ def measure(*, smallest: bool = False) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(pathlib.Path(folder, "state"))
         Console(highlight=False).print(_starts(pathlib.Path(folder), JOBS[:last]))
+        Console(highlight=False).print(_turnover(pathlib.Path(folder), TURNOVER[:last]))
         Console(highlight=False).print(_memory(pathlib.Path(folder), LABELS[:last]))
 
 
@@ -59,6 +64,37 @@ def _starts(folder: pathlib.Path, counts: Sequence[int]) -> Table:
     finally:
         lifecycle.down(root, "mi300")
     return table
+
+
+def _turnover(folder: pathlib.Path, sizes: Sequence[int]) -> Table:
+    """A label with a maximum of runners works off more short jobs, each on a new runner."""
+    columns = ("runners", "jobs", "in all, s", "pause between two jobs, s")
+    table = Table(*columns, title="turnover: another runner after each job", box=None)
+    for runners in sizes:
+        nodes = max(3, -(-runners // PER_NODE))
+        root = project(folder / f"turnover-{runners}", runners=1, nodes=nodes, maximum=runners)
+        count = runners * JOBS_OF_A_RUNNER
+        try:
+            github = _up(root, 1)
+            github.call("queue", label="linux-mi300-gpu-2-0", count=count, seconds=SECONDS_OF_A_JOB)
+            times = _finished(github, count)
+        finally:
+            lifecycle.down(root, "mi300")
+        took = max(each["finished"] for each in times) - min(each["started"] for each in times)
+        worked = sum(each["finished"] - each["started"] for each in times) / runners
+        pause = (took - worked) / (JOBS_OF_A_RUNNER - 1)
+        table.add_row(str(runners), str(count), f"{took:.1f}", f"{pause:.1f}")
+    return table
+
+
+def _finished(github: Control, count: int) -> list[dict[str, float]]:
+    """Wait until so many jobs have finished, and return the times of each."""
+
+    def finished() -> list[dict[str, float]]:
+        return [job["times"] for job in github.call("state")["jobs"] if "finished" in job["times"]]
+
+    _until(lambda: len(finished()) == count)
+    return finished()
 
 
 def _memory(folder: pathlib.Path, sizes: Sequence[int]) -> Table:
