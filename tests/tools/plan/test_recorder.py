@@ -382,13 +382,13 @@ def test_configuration_arrives_as_the_engine_hands_it_over() -> None:
 
     def program() -> None:
         config = pulumi.Config("project")
-        seen.extend([config.require("text"), config.require_object("map"), config.require_int("number")])
+        seen.extend([config.require("text"), config.require("map"), config.require_int("number")])
         seen.extend([pulumi.runtime.is_config_secret("project:key"), pulumi.runtime.is_config_secret("project:text")])
         pulumi.export("key", config.require_secret("key"))
 
-    values = {"project:text": "words", "project:map": {"a": [1]}, "project:number": 3}
+    values = {"project:text": "words", "project:map": {"b": {"d": 1, "c": 2}, 3: [1]}, "project:number": 3}
     plan = record_program(program, project="project", stack="stack", values=values, secrets={"project:key": "hunter2"})
-    assert seen == ["words", {"a": [1]}, 3, True, False]
+    assert seen == ["words", '{"3": [1], "b": {"c": 2, "d": 1}}', 3, True, False]
     assert shown(plan.exports) == {"key": "<secret>"}
 
 

@@ -200,8 +200,12 @@ def _process_state() -> Iterator[None]:
 
 
 def _text(value: Any) -> str:
-    """Return a configuration value as the engine passes it to a program: text unchanged, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    """Return a configuration value as the engine passes it to a program: text unchanged, everything else as JSON with
+    sorted keys, as Go writes maps (`Marshal` in encoding/json)."""
+    if isinstance(value, str):
+        return value
+    # Written twice, since keys of several types cannot be sorted.
+    return json.dumps(json.loads(json.dumps(value, default=str)), sort_keys=True)
 
 
 class _Monitor(mocks.MockMonitor):
