@@ -159,6 +159,7 @@ def plugin_spec(args: AmdGpuDevicePluginArgs) -> Manifest:
     pod = {"containers": [container], "volumes": volumes}
     if args.validation is None:
         return _daemon_set_spec(PLUGIN, args, pod)
+    # The plugin's image has a shell, busybox (`FROM alpine` in the Dockerfile of ROCm/k8s-device-plugin).
     image = args.plugin_image if args.validation.level == "quick" else TEST_IMAGE
     sys = {"name": "sys", "mountPath": "/sys", "readOnly": True}
     pod["initContainers"] = [gpu_validation.init_container(args.validation, VALIDATION_SCRIPT, image, [sys])]
