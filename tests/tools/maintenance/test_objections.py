@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
 from gpufleet_stacks.settings.problems import InvalidSettings
 from gpufleet_tools.arguments import parser
 from gpufleet_tools.doctor.target import Target
-from gpufleet_tools.maintenance.cluster import Mark, State
+from gpufleet_tools.maintenance.cluster import Mark
 from gpufleet_tools.maintenance.machine import Machine, machine
 from gpufleet_tools.maintenance.objections import effects, refusals
 from gpufleet_tools.maintenance.steps import freeing
 from gpufleet_tools.plan import stack
 from tests.conftest import ROOT
+from tests.tools.maintenance.states import QUIET, state
 
 AUSTIN_1, AUSTIN_2, SANTA_CLARA = "mi300x-austin-1", "mi300x-austin-2", "mi300x-santa-clara-1"
 
 HERE = Target(None, None)
 
-QUIET = State(
-    uid="1",
-    boot_id="a",
-    is_ready=True,
-    is_cordoned=False,
-    owners=(),
-    mark=None,
-    allocatable={"amd.com/gpu": "8"},
-    runners=(),
-    evictable=(),
-    lasting=(),
-    away=(),
-    unready=(),
-    control_plane=(),
-)
-
 
 @pytest.fixture(scope="module")
 def austin() -> Machine:
     return machine(stack.read(ROOT, "mi300"), AUSTIN_1)
-
-
-def state(**changes: Any) -> State:
-    return dataclasses.replace(QUIET, **changes)
 
 
 def test_a_machine_is_what_the_stack_declares(austin: Machine) -> None:

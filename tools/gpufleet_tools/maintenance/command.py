@@ -135,7 +135,8 @@ def _run(request: Request, subject: Machine, node: Node, by_ssh: Connection | No
         return False
     if by_ssh and state.mark is None:
         _require_same_machine(by_ssh, subject, state)
-    run = Run(node, subject, say, None if request.minutes is None else request.minutes * 60)
+    seconds = None if request.minutes is None else request.minutes * 60
+    run = Run(node, subject, say, seconds, may_lose_quorum="quorum" in request.allowed)
     try:
         if not request.finish:
             run.begin(request.why)

@@ -41,6 +41,8 @@ class Run:
     """Prints a line about progress."""
     seconds: float | None = None
     """Time limit of each wait; None for no limit."""
+    may_lose_quorum: bool = False
+    """Whether to reboot although etcd loses its quorum."""
     _said: str = field(default="", init=False)
     _next_attempt: float = field(default=-math.inf, init=False)
 
@@ -66,6 +68,13 @@ class Run:
     def _frees(self, state: State) -> str | None:
         if has_rebooted(state):
             return None
+        reason = self._emptied(state)
+        if reason is None:
+            self._tell("the node is free: no runner, and no pod that would be lost")
+        return reason
+
+    def _emptied(self, state: State) -> str | None:
+        """Delete what may be deleted. Return what to wait for; None if the node is free. Raises Stopped."""
         if not state.is_cordoned:
             raise Stopped(
                 "somebody uncordoned the node meanwhile; run the command again to cordon it, or end the maintenance"
@@ -81,7 +90,6 @@ class Run:
         if left := [*state.evictable, *state.lasting]:
             alone = "; those without a controller are never evicted" if state.lasting else ""
             return f"waits for pods: {_some(['/'.join(identity(each)) for each in left])}{alone}"
-        self._tell("the node is free: no runner, and no pod that would be lost")
         return None
 
     def reboot(self, connection: Connection) -> None:
@@ -95,8 +103,12 @@ class Run:
             return None
         if time.monotonic() < self._next_attempt:
             return self._said
-        if missing := lost_quorum(self.machine, state):
+        missing = None if self.may_lose_quorum else lost_quorum(self.machine, state)
+        if missing:
             return f"waits to reboot: {missing}"
+        # Somebody may have uncordoned the node during that wait.
+        if reason := self._emptied(state):
+            return reason
         self._next_attempt = time.monotonic() + RETRY
         self._tell("reboots the machine")
         try:
