@@ -85,11 +85,11 @@ def a_pool(families: list[str], sizes: list[str], *, gpus: bool, **fixed: Any) -
     one_to_two = st.lists(st.sampled_from(sizes), min_size=1, max_size=2, unique=True)
     some_families = st.lists(st.sampled_from(families), min_size=1, max_size=2, unique=True)
     optional: dict[str, st.SearchStrategy[Any]] = {
-        "cpu": st.integers(4, 64),
+        "cpu": st.integers(4, 96),
         "memory": st.integers(16, 256).map("{}Gi".format),
-        "nodes": st.integers(1, 4),
+        "nodes": st.integers(1, 8),
     }
-    limits = st.fixed_dictionaries({"gpus": st.integers(1, 4)} if gpus else {}, optional=optional)
+    limits = st.fixed_dictionaries({"gpus": st.integers(1, 8)} if gpus else {}, optional=optional)
     images = st.sampled_from([[{"alias": "al2023@v20260512"}], [{"alias": "bottlerocket@v1.53.0"}]])
     given = st.fixed_dictionaries(
         {
@@ -145,7 +145,7 @@ RUNNERS = st.fixed_dictionaries(
         "gpus": st.sampled_from([0, 1, 1, 1, 2, 4]),
         "cpu": st.sampled_from(["500m", "1", "2", "3900m", "7", "16"]),
         "memory": st.sampled_from(["1Gi", "4Gi", "12Gi", "28Gi", "100Gi"]),
-        "max": st.integers(1, 6),
+        "max": st.integers(1, 4),
     }
 )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -55,13 +57,26 @@ class KarpenterSandbox:
     def wait(self, until: Callable[[State], object], patience: float = PATIENCE) -> State:
         """The first state of which it is true."""
         deadline = time.monotonic() + patience
-        while not until(now := self.state()):
+        while True:
+            began = time.monotonic()
+            if until(now := self.state()):
+                return now
             assert time.monotonic() < deadline, now
-            time.sleep(0.5)
-        return now
+            # To look at hundreds of pods takes a while, in which Karpenter does not have the machine.
+            time.sleep(max(0.5, 3 * (time.monotonic() - began)))
 
     def claims(self) -> list[dict[str, Any]]:
         return api_server.listed(self.kubeconfig, ("karpenter.sh/v1", "NodeClaim"))[0]
+
+    def rounds(self) -> int:
+        """How often Karpenter has looked for nodes for the pods that have none, by its own metrics
+        (pkg/controllers/provisioning/scheduling/metrics.go of kubernetes-sigs/karpenter at v1.14.1)."""
+        port = json.loads((self.control_plane.directory / "daemon-ports.json").read_text())["metrics"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+            text = response.read().decode()
+        pattern = r'^karpenter_scheduler_scheduling_duration_seconds_count\{controller="provisioner"\} (\d+)'
+        found = re.search(pattern, text, re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def provisioned(self) -> set[str]:
         """Names of all instances that were ever started, by Karpenter's own log."""
