@@ -204,6 +204,18 @@ PULL_REQUESTS: dict[str, PullRequest] = {
         resources="1 that may be replaced, 6 created",
         says=("Subnet gpu-network-private-us-east-1d created",),
     ),
+    "open-the-endpoint-to-more-networks": PullRequest(
+        edits=((FILE, "[203.0.113.0/24]", "[203.0.113.0/25, 203.0.113.128/25, 198.51.100.0/24, 10.0.0.0/8]"),),
+        code=1,
+        headline="refused: endpoint-opened",
+        refused="endpoint-opened in aws",
+        resources="1 updated",
+        says=("10.0.0.0/8 and 198.51.100.0/24 may newly reach the public endpoint of the API server, until now",),
+    ),
+    "close-the-endpoint-to-some-networks": PullRequest(
+        edits=((FILE, "[203.0.113.0/24]", "[203.0.113.128/25]"),),
+        resources="1 updated",
+    ),
     "move-to-another-account": PullRequest(
         edits=((FILE, '"111122223333"', '"444455556666"'),),
         code=1,

@@ -18,7 +18,7 @@ from gpufleet_tools.diff.environment.arc_versions import (
     version,
 )
 from gpufleet_tools.diff.environment.jobs import runner_releases
-from gpufleet_tools.diff.environment.network import refused_zone_changes
+from gpufleet_tools.diff.environment.network import refused_admissions, refused_zone_changes
 from gpufleet_tools.diff.environment.pools import refused_pool_changes
 from gpufleet_tools.diff.evaluation import EvaluatedResource, EvaluatedStack
 from gpufleet_tools.diff.labels import CONTRACT
@@ -38,6 +38,7 @@ _OWN = frozenset(
         "config-url-changed",
         "control-plane-zones",
         "downgrade",
+        "endpoint-opened",
         "immutable",
         "kubespray",
         "moved-without-alias",
@@ -135,6 +136,7 @@ def refused_changes(
     yield from refused_pool_changes(old.resources, new.resources)
     if not moved:
         yield from refused_zone_changes(old, new)
+        yield from refused_admissions(old, new)
     yield from (("kubespray", message) for message in refused_kubespray_changes(old.resources, new.resources))
 
 

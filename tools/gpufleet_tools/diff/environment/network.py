@@ -1,9 +1,12 @@
-"""Zones of a cluster's network: changes that EKS rejects, and changes that take running jobs off the network."""
+"""A cluster's network: changes of zones that EKS rejects or that take running jobs off the network, and networks that
+may newly reach the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
 
+from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.diff.evaluation import EvaluatedStack
 
@@ -31,6 +34,28 @@ def refused_zone_changes(before: EvaluatedStack, after: EvaluatedStack) -> Itera
             " jobs that run there lose their connections; first use nodePools.<pool>.zones to keep all pools out of"
             " it, wait until no node is left there, then remove it with --allow zone-removed",
         )
+
+
+def refused_admissions(before: EvaluatedStack, after: EvaluatedStack) -> Iterator[tuple[str, str]]:
+    """Yield networks that may newly reach the API server over the internet, as name and message."""
+    if before.settings is None or after.settings is None:
+        return
+    was, now = (_admitted(dict(side.settings or ())) for side in (before, after))
+    # Wider networks are the finding `open-endpoint`.
+    new = [each for each in now if each.prefixlen >= WIDEST_PREFIX and not any(each.subnet_of(old) for old in was)]
+    if new:
+        yield (
+            "endpoint-opened",
+            f"{listed([str(each) for each in new], 'and')} may newly reach the public endpoint of the API server, until"
+            f" now {listed([str(each) for each in was], 'and') or 'no network'}; admit your own networks only, then"
+            " allow it with --allow endpoint-opened",
+        )
+
+
+def _admitted(settings: Mapping[tuple[str, ...], str]) -> Sequence[ipaddress.IPv4Network]:
+    """Return the networks that may reach the public endpoint; adjacent ones are merged."""
+    text = settings.get(("cluster", "endpoint", "publicAccessFrom"), "")
+    return list(ipaddress.collapse_addresses(ipaddress.IPv4Network(each) for each in text.split(", ") if each))
 
 
 def _control_plane(settings: Mapping[tuple[str, ...], str]) -> frozenset[str]:
