@@ -6,9 +6,11 @@ GPUFLEET_ARC one with ARC's programs, both of both versions.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,16 @@ from gpufleet_tools.sandbox import lifecycle, real_arc
 from gpufleet_tools.sandbox.arc import programs
 from gpufleet_tools.sandbox.arc.control import Control
 from gpufleet_tools.sandbox.build import binaries
-from gpufleet_tools.sandbox.control_plane import api_server
+from gpufleet_tools.sandbox.control_plane import api_server, processes
+from gpufleet_tools.sandbox.rehearsal import Rehearsal
 from gpufleet_tools.upgrade import arc as upgrade
 from tests import engine
 from tests.conftest import ROOT, MakeProject
-from tests.tools.sandbox.arc.fleets import NEW, OLD, missing
+from tests.e2e.test_engine import at_helm_record
+from tests.tools.sandbox.arc.fleets import DEPLOYMENT, NEW, OLD, SCALE_SET, missing
 
 BUSY = "mi300-cluster"
+UP = ("up", "mi300", "--engine", "pulumi", "--arc", "real", f"--jobs={BUSY}=3", "--jobs=linux-mi300-gpu-2=0")
 MISSING = [*engine.missing("kubernetes"), *missing(OLD, NEW)]
 
 pytestmark = [
@@ -45,15 +50,37 @@ class Rehearsed:
 
     def sandbox(self, *arguments: str) -> str:
         """What a command of the sandbox prints, which has to succeed."""
+        process = self.start(*arguments)
+        printed, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, printed
+        return printed
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command of the sandbox in a process group of its own."""
         program = "from gpufleet_tools.cli import main; main()"
         command = [sys.executable, "-c", program, "-C", str(self.root), "sandbox", *arguments]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
 
     def up(self) -> str:
-        jobs = (f"{BUSY}=3", "linux-mi300-gpu-2=0")
-        return self.sandbox("up", "mi300", "--engine", "pulumi", "--arc", "real", *(f"--jobs={each}" for each in jobs))
+        return self.sandbox(*UP)
+
+    def killed(self, moment: Callable[[Path], None]) -> None:
+        """Kill an `up` with its engine and the engine's plugins at a moment, as where the machine goes down."""
+        process = self.start(*UP)
+        moment(self.kubeconfig)
+        os.killpg(process.pid, signal.SIGKILL)
+        read = stack.read(self.root, "mi300")
+        backend = Rehearsal(read, lifecycle.rehearsal_control_plane(read, binaries.find(), runs_arc=True)).backend
+        assert processes.kill_with("PULUMI_BACKEND_URL", backend, "pulumi-")
+        process.communicate()
+
+    def versions(self) -> set[str]:
+        """Versions of the charts of ARC's controller and scale sets, as the cluster has them."""
+        found = [*self.listed(*SCALE_SET), *self.listed(*DEPLOYMENT)]
+        versions = {each["metadata"].get("labels", {}).get("app.kubernetes.io/version") for each in found}
+        return {each for each in versions if each in (OLD, NEW)}
 
     def listed(self, version: str, kind: str) -> list[dict[str, Any]]:
         return api_server.listed(self.kubeconfig, (version, kind))[0]
@@ -117,3 +144,18 @@ def test_pulumi_up_upgrades_arc_and_keeps_jobs(rehearsed: Rehearsed) -> None:
     assert "runnerScaleSetLabels" in rehearsed.fields()
     assert (rehearsed.ids(), rehearsed.running()) == (ids, running)
     rehearsed.sandbox("down", "mi300", "--engine", "pulumi")
+
+
+@pytest.mark.parametrize("release", ["arc", BUSY])
+def test_an_upgrade_that_is_killed_and_run_again_keeps_jobs(rehearsed: Rehearsed, release: str) -> None:
+    """Helm is at work on the controller, or on a scale set whose controller is new already. The next `up` cancels the
+    killed one (`pulumi cancel`) and forgets what Helm did not finish."""
+    ids, running = rehearsed.ids(), rehearsed.running()
+    assert len(running) == 3
+    upgrade.run(rehearsed.root, "mi300", upgrade.Request(to=NEW, kubeconfig=rehearsed.kubeconfig))
+    rehearsed.killed(at_helm_record(release, "pending-upgrade"))
+    assert rehearsed.running() == running
+    assert "deleted" not in rehearsed.up()
+    assert rehearsed.versions() == {NEW}
+    assert "nothing changed" in rehearsed.up()
+    assert (rehearsed.ids(), rehearsed.running()) == (ids, running)

@@ -233,13 +233,12 @@ def test_destroy_leaves_nothing_in_the_right_order(checkout: Checkout) -> None:
     checkout.run("down")
 
 
-def at_helm_record(release: str, status: str) -> Callable[[Checkout], None]:
-    """Waits until Helm has written that it is at work on a release."""
+def at_helm_record(release: str, status: str) -> Callable[[Path], None]:
+    """Waits until Helm has written that it is at work on a release, in the cluster of a kubeconfig."""
 
-    def wait(checkout: Checkout) -> None:
+    def wait(kubeconfig: Path) -> None:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            kubeconfig = checkout.rehearsal().control_plane.kubeconfig
             # The control plane of an `up` that has just begun does not answer yet.
             with contextlib.suppress(SandboxError), api_server.connected(kubeconfig) as api:
                 secrets = api.resource({"apiVersion": "v1", "kind": "Secret"})
@@ -253,15 +252,15 @@ def at_helm_record(release: str, status: str) -> Callable[[Checkout], None]:
     return wait
 
 
-def killed(checkout: Checkout, moment: Callable[[Checkout], None], *, with_plugins: bool) -> None:
+def killed(checkout: Checkout, moment: Callable[[Path], None], *, with_plugins: bool) -> None:
     """An `up` that ends with its engine at that moment, and has no time for anything. Its plugins live on for a while
     and end what they are about, unless they are killed too, as where the machine goes down."""
-    backend = checkout.rehearsal().backend
+    rehearsal = checkout.rehearsal()
     process = checkout.start("up")
-    moment(checkout)
+    moment(rehearsal.control_plane.kubeconfig)
     os.killpg(process.pid, signal.SIGKILL)
     if with_plugins:
-        assert processes.kill_with("PULUMI_BACKEND_URL", backend, "pulumi-")
+        assert processes.kill_with("PULUMI_BACKEND_URL", rehearsal.backend, "pulumi-")
     process.communicate()
 
 
