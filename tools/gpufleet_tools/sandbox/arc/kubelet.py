@@ -91,7 +91,8 @@ class Kubelet:
         """Process IDs of running containers, by pod."""
         return {
             each.pod["metadata"]["name"]: each.process.pid
-            for each in self._containers.values()
+            # A copy: pods come and go meanwhile.
+            for each in list(self._containers.values())
             if each.process and each.process.poll() is None
         }
 
