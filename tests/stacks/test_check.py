@@ -23,8 +23,8 @@ FINDING = (
 
 
 def elsewhere(text: str, cluster: str) -> str:
-    """The same stack on another cluster: labels of one cluster have to differ."""
-    return text.replace("name: lab", f"name: {cluster}")
+    """The same stack on another cluster and for other users: labels of one cluster or organisation have to differ."""
+    return text.replace("name: lab", f"name: {cluster}").replace("github.com/example", f"github.com/{cluster}")
 
 
 def test_nothing_to_say(project: MakeProject, gpufleet: Gpufleet) -> None:

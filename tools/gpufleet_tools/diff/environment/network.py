@@ -6,7 +6,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
 from gpufleet_stacks.settings.problems import listed
 from gpufleet_tools.diff.evaluation import EvaluatedStack
 
@@ -41,8 +40,13 @@ def refused_admissions(before: EvaluatedStack, after: EvaluatedStack) -> Iterato
     if before.settings is None or after.settings is None:
         return
     was, now = (_admitted(dict(side.settings or ())) for side in (before, after))
-    # Wider networks are the finding `open-endpoint`.
-    new = [each for each in now if each.prefixlen >= WIDEST_PREFIX and not any(each.subnet_of(old) for old in was)]
+    new = [each for each in now if not any(each.subnet_of(old) for old in was)]
+    if new:
+        # Imported here: it imports the SDK, which takes half a second.
+        from gpufleet.aws.eks.cluster_rules import WIDEST_PREFIX
+
+        # Wider networks are the finding `open-endpoint`.
+        new = [each for each in new if each.prefixlen >= WIDEST_PREFIX]
     if new:
         yield (
             "endpoint-opened",
@@ -55,7 +59,8 @@ def refused_admissions(before: EvaluatedStack, after: EvaluatedStack) -> Iterato
 def _admitted(settings: Mapping[tuple[str, ...], str]) -> Sequence[ipaddress.IPv4Network]:
     """Return the networks that may reach the public endpoint; adjacent ones are merged."""
     text = settings.get(("cluster", "endpoint", "publicAccessFrom"), "")
-    return list(ipaddress.collapse_addresses(ipaddress.IPv4Network(each) for each in text.split(", ") if each))
+    networks = (ipaddress.IPv4Network(each, strict=False) for each in text.split(", ") if each)
+    return list(ipaddress.collapse_addresses(networks))
 
 
 def _control_plane(settings: Mapping[tuple[str, ...], str]) -> frozenset[str]:
