@@ -110,7 +110,7 @@ def test_the_sandbox_has_their_resource_too(
         return ended.out
 
     try:
-        assert "control plane created, 12 objects created: 2 runner pods running" in gpufleet("sandbox", "up", "lab")
+        assert "control plane created, 13 objects created: 2 runner pods running" in gpufleet("sandbox", "up", "lab")
         outside = ("-C", "ci-fleet", "sandbox")
         assert "2 runner pods running" in gpufleet(*outside, "status", "lab", cwd=project.parent)
         kubeconfig = gpufleet(*outside, "kubeconfig", "lab", cwd=project.parent).strip()

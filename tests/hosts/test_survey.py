@@ -283,7 +283,7 @@ def test_the_table_has_a_row_per_host_and_a_line_per_failure(hosts: Hosts, host:
     with console.capture() as captured:
         console.print(table(reports))
     header, first, second, *rest = captured.get().splitlines()
-    assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "to", "fix"]
+    assert header.split() == ["host", "os", "kernel", "memory", "GPUs", "driver", "render", "validated", "to", "fix"]
     assert first.startswith("node-1  ")
     assert "sudo: requires a password" in first
     assert second.startswith("down  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -71,8 +72,10 @@ class Runner:
             start_new_session=True,
         )
         assert process.stdin
-        process.stdin.write(stdin)
-        process.stdin.close()
+        # A command that refuses may end before it reads its input.
+        for send in (lambda: process.stdin.write(stdin), process.stdin.close):
+            with contextlib.suppress(BrokenPipeError):
+                send()
         process.stdin = None
         return process
 
