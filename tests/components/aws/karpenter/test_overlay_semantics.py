@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from gpufleet.aws.karpenter._node_pool_specs import node_overlay_specs
 from gpufleet.nvidia.sharing import GPU
 from tests.karpenter_module import CORE, karpenter_file
@@ -19,11 +21,13 @@ from tests.node_pools import DOCUMENT_004
 CLAIM = "Capacity adds extended resources only, and does not replace any existing resources."
 
 
+@pytest.mark.process
 def test_the_crd_still_says_that_nothing_is_replaced() -> None:
     """If it no longer does, its words have caught up with the code, and this file can go."""
     assert CLAIM in karpenter_file("pkg/apis/crds/karpenter.sh_nodeoverlays.yaml").read_text()
 
 
+@pytest.mark.process
 def test_the_code_still_replaces_what_an_overlay_names() -> None:
     """`lo.Assign` takes the value of the last map."""
     source = karpenter_file("pkg/cloudprovider/types.go", CORE).read_text()
